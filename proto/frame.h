@@ -19,7 +19,8 @@ typedef enum mr_frame_kind {
     MR_FRAME_TOKENS,      /* a packed Millrace.Tokens message, from the tail */
     MR_FRAME_LOGITS,      /* rows of float32, logits or hidden rows, from the tail to the coordinator */
     MR_FRAME_REPORT,      /* a packed Millrace.Report message, from a stage to the coordinator */
-    MR_FRAME_FILE,        /* parts of the model file, and packed FileRequests for them, from rank to rank */
+    MR_FRAME_FILE,        /* a packed Millrace.FileRequest message, from rank to rank */
+    MR_FRAME_FILE_ANSWER, /* hashes and blocks of the model file, from rank to rank */
     MR_FRAME_KINDS,
 } mr_frame_kind;
 

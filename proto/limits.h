@@ -31,13 +31,14 @@ enum {
     MR_MAX_SYNTHETIC_STEP_MS = 600000, /* time of a step with all its rows */
     MR_MAX_LOGITS_BYTES = 8 << 20,     /* one logits message; the rows of a step are split over several messages */
     MR_MAX_ERROR_TEXT = 512,           /* bytes of an error text, with its terminating zero */
-    MR_MAX_HELLO_BYTES = 16 << 10,
-    MR_MAX_LOBBY_BYTES = 16 << 10, /* a control message of epoch 0 */
+    MR_MAX_HELLO_BYTES = 32 << 10,
+    MR_MAX_LOBBY_BYTES = 32 << 10, /* a control message of epoch 0 */
     MR_LOGITS_BYTES_WANTED = 1 << 20,
     /* Model files go from rank to rank in blocks. Each block is named by its SHA-256. The last block may be shorter. */
     MR_FILE_BLOCK_BYTES = 1 << 20,
     MR_MAX_FILE_BLOCKS = 1 << 24,
     MR_MAX_FILE_PARTS = 512,
+    MR_MAX_PART_SOURCES = 4, /* ranks that one rank asks for one part */
     MR_FILE_HASH_BYTES = 32,
     MR_MAX_FILE_HASHES = 256, /* hashes in one answer */
     MR_MAX_FILE_REQUEST_BYTES = 64,

@@ -21,7 +21,8 @@ typedef enum mr_link_kind {
     MR_LINK_TOKENS = MR_FRAME_TOKENS,           /* tail to head, tail to coordinator */
     MR_LINK_LOGITS = MR_FRAME_LOGITS,           /* tail to coordinator */
     MR_LINK_REPORT = MR_FRAME_REPORT,           /* a stage to the coordinator: ready, progress, errors */
-    MR_LINK_FILE = MR_FRAME_FILE,               /* a rank without the model file to a rank with the file, and back */
+    MR_LINK_FILE = MR_FRAME_FILE, /* a rank to a rank that has what it lacks of the model file: requests */
+    MR_LINK_FILE_ANSWERS = MR_FRAME_FILE_ANSWER, /* and back: hashes and blocks */
 } mr_link_kind;
 
 /* The tag of a link: 12 bits of the epoch, 3 bits of the kind; at most MR_CHANNEL_MAX_TAG. */

@@ -40,11 +40,14 @@ _Static_assert(STEP_BYTES(MR_MAX_STEP_ROWS, MR_MAX_SEQUENCES, MOST_ID_BYTES, MOS
 _Static_assert(OPEN_BYTES(MR_MAX_CONTEXT, MOST_ID_BYTES, MOST_BLOCK_BYTES) <= MR_MAX_CONTROL_BYTES,
                "an open sequence may not fit its message");
 _Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its message");
-/* Messages of the lobby: the lists of peers and of parts grow. A rank below MR_MAX_STAGES takes two bytes. The size of
- * a part, or of its header, takes eight. */
-_Static_assert(MR_MAX_STAGES <= 1 << 14 &&
-                   8 * ANY_HEAD + 2 * MR_MAX_STAGES + 16 * MR_MAX_FILE_PARTS <= MR_MAX_LOBBY_BYTES,
-               "lists of peers and parts may not fit their message");
+/* Messages of the lobby: the lists of askers and of parts grow. A rank below MR_MAX_STAGES takes two bytes. A part
+ * takes two sizes of at most seven bytes, a digest, a number, and its sources. */
+enum { FILE_PART_BYTES = 4 + 2 * 8 + 9 + 6 + 2 + 2 * MR_MAX_PART_SOURCES };
+_Static_assert(MR_MAX_STAGES <= 1 << 14 && (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES <= UINT64_C(1) << 49 &&
+                   8 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_LOBBY_BYTES,
+               "lists of askers and parts may not fit their message");
+_Static_assert(16 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_HELLO_BYTES,
+               "a hello may not fit its message");
 
 /* The packed size of a number below limit. */
 static size_t number_bytes(uint32_t limit) {

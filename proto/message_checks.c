@@ -240,23 +240,30 @@ static void check_step(checks *c, const Millrace__StepPlan *step, const mr_msg_l
     all_below(c, "copy", step->copy_to, step->n_copy_to, limits->n_kv_blocks);
 }
 
-/* A file has one part at least, and no part is larger than the file. */
-static void check_parts(checks *c, uint64_t file_bytes, size_t n, const uint64_t *bytes, size_t n_headers,
-                        const uint64_t *header_bytes) {
-    in_range(c, "the number of parts", n, file_bytes > 0, file_bytes > 0 ? MR_MAX_FILE_PARTS : 0);
-    in_range(c, "the number of their headers", n_headers, n, n);
+/* Each part begins with a block, and all blocks together are a limited number. least_bytes: of a part. */
+static void check_parts(checks *c, Millrace__FilePart *const *parts, size_t n, uint64_t least_bytes) {
+    uint64_t n_blocks = MR_MAX_FILE_BLOCKS;
+    in_range(c, "the number of parts", n, 0, MR_MAX_FILE_PARTS);
+    c->item = "part";
     for (size_t i = 0; i < n && c->status == MR_OK; i++) {
-        in_range(c, "part_bytes", bytes[i], 1, file_bytes);
-        in_range(c, "part_header_bytes", header_bytes[i], 1, bytes[i]);
+        const Millrace__FilePart *p = parts[i];
+        c->item_idx = i;
+        in_range(c, "bytes", p->bytes, least_bytes, n_blocks * MR_FILE_BLOCK_BYTES);
+        in_range(c, "header_bytes", p->header_bytes, p->bytes > 0, p->bytes);
+        in_range(c, "the number of sources", p->n_sources, 0, MR_MAX_PART_SOURCES);
+        all_below(c, "source", p->sources, p->n_sources, MR_MAX_STAGES);
+        n_blocks -= c->status == MR_OK ? p->bytes / MR_FILE_BLOCK_BYTES + (p->bytes % MR_FILE_BLOCK_BYTES > 0) : 0;
     }
+    c->item = NULL;
 }
 
 static void check_share(checks *c, const Millrace__ShareFile *share) {
-    in_range(c, "the number of peers", share->n_peers, 1, MR_MAX_STAGES);
-    all_below(c, "peer", share->peers, share->n_peers, MR_MAX_STAGES);
-    in_range(c, "file_bytes", share->file_bytes, 1, (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES);
-    check_parts(c, share->file_bytes, share->n_part_bytes, share->part_bytes, share->n_part_header_bytes,
-                share->part_header_bytes);
+    in_range(c, "the number of askers", share->n_askers, 0, MR_MAX_STAGES);
+    all_below(c, "asker", share->askers, share->n_askers, MR_MAX_STAGES);
+    in_range(c, "the number of parts", share->n_parts, 1, MR_MAX_FILE_PARTS);
+    for (size_t i = 0; i < share->n_parts; i++)
+        known_fields(c, &share->parts[i]->base);
+    check_parts(c, share->parts, share->n_parts, 1);
 }
 
 /* Starts the checks of a message with a oneof. body: any member of the union, because all members are pointers to
@@ -290,6 +297,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
+    case MILLRACE__CONTROL__BODY_HEADERS:
         break;
     case MILLRACE__CONTROL__BODY_START:
         in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
@@ -412,7 +420,7 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
     rank_status(c, m->status);
     in_range(c, "cores", m->cores, 0, MAX_CORES);
     in_range(c, "threads", m->threads, 0, MAX_CORES);
-    check_parts(c, m->file_bytes, m->n_part_bytes, m->part_bytes, m->n_part_header_bytes, m->part_header_bytes);
+    check_parts(c, m->parts, m->n_parts, 0);
 }
 
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
@@ -450,6 +458,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
         check_step_sums(&c, m->step_sums, limits);
+        break;
+    case MILLRACE__REPORT__BODY_HEADERS:
+        rank_status(&c, m->headers->status);
         break;
     case MILLRACE__REPORT__BODY_HELLO:
         check_hello(&c, m->hello);

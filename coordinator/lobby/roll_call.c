@@ -12,7 +12,6 @@
 enum {
     MAX_NAMED = 8, /* ranks in one error text */
     N_PINGS = 4,
-    SOURCES = 4, /* ranks that a rank without the model file asks */
 };
 static const int64_t PATIENCE_NS = 5 * MR_NS_PER_S, LOOK_NS = 100 * MR_NS_PER_MS;
 
@@ -52,7 +51,10 @@ void mr_roll_call_destroy(mr_roll_call *r) {
         if (r->control)
             mr_outbox_destroy(r->control[i]);
     }
+    for (int32_t i = 0; i < r->n_ranks && r->infos; i++)
+        mr_free(r->infos[i].parts);
     mr_arena_destroy(r->arena);
+    mr_free(r->parts);
     mr_free(r->hello);
     mr_free(r->control);
     mr_free(r->infos);
@@ -75,9 +77,7 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .threads = (int32_t)h->threads,
                            .self_test = h->self_test,
                            .memory_bytes = h->memory_bytes,
-                           .memory_group = h->memory_group,
-                           .file_bytes = h->file_bytes,
-                           .file_digest = h->file_digest};
+                           .memory_group = h->memory_group};
     snprintf(info->version, sizeof info->version, "%s", h->version);
     snprintf(info->host, sizeof info->host, "%s", h->host);
     snprintf(info->isa, sizeof info->isa, "%s", h->isa);
@@ -109,14 +109,8 @@ static mr_status take_hello(mr_roll_call *r, int32_t rank, mr_err *err) {
     mr_status status = roll_call_take(r, rank, MILLRACE__REPORT__BODY_HELLO, &report, err);
     if (status != MR_OK || !report)
         return status;
-    const Millrace__Hello *h = report->hello;
-    note(&r->infos[rank], h);
-    if (rank == 0 && h->n_part_bytes > 0) {
-        r->n_parts = (int32_t)h->n_part_bytes;
-        memcpy(r->part_bytes, h->part_bytes, h->n_part_bytes * sizeof *h->part_bytes);
-        memcpy(r->part_header_bytes, h->part_header_bytes, h->n_part_bytes * sizeof *h->part_header_bytes);
-    }
-    return MR_OK;
+    note(&r->infos[rank], report->hello);
+    return roll_call_note_parts(r, rank, report->hello, err);
 }
 
 /* Writes the names of the ranks whose hello has come (here) or is missing. Returns how many there are. */
@@ -162,32 +156,9 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
 
 /* --- Checks ------------------------------------------------------------------------------------------------------ */
 
-/* Compares the model files of rank 0 (a) and another rank (b). A rank without the file gets it from the others. A rank
- * with another file cannot take part. */
-static mr_status check_file(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
-    static const char HINT[] =
-        "hint: copy the same file to both, or remove the wrong one: a rank without the file gets its "
-        "layers from the others";
-    char first[MR_CHANNEL_NAME_BYTES];
-    mr_channel_peer_name(r->channel, 0, first);
-    if (a->file_bytes == 0)
-        return mr_err_set(err, MR_E_NOT_FOUND,
-                          "it has no model file %s; hint: rank 0 needs the file, the others do not", a->model_path);
-    if (b->file_bytes == 0)
-        return MR_OK;
-    if (a->file_bytes != b->file_bytes)
-        return mr_err_set(err, MR_E_FORMAT,
-                          "its model file %.60s has %" PRIu64 " bytes, that of %s, %.60s, has %" PRIu64 "; %s",
-                          b->model_path, b->file_bytes, first, a->model_path, a->file_bytes, HINT);
-    if (a->file_digest != b->file_digest)
-        return mr_err_set(err, MR_E_FORMAT,
-                          "its model file %.60s is another one than that of %s, %.60s, with the same size; %s",
-                          b->model_path, first, a->model_path, HINT);
-    return MR_OK;
-}
-
-/* Checks a rank b against rank 0 (a). */
-static mr_status check_rank(const mr_roll_call *r, const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+/* Checks a rank (b) against rank 0 (a). */
+static mr_status check_rank(const mr_roll_call *r, int32_t rank, mr_err *err) {
+    const mr_rank_info *a = &r->infos[0], *b = &r->infos[rank];
     if (strcmp(a->version, b->version) != 0)
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "it runs millrace %s, rank 0 runs %s; hint: install the same version on every host",
@@ -202,16 +173,16 @@ static mr_status check_rank(const mr_roll_call *r, const mr_rank_info *a, const 
                           "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
                           ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
                           b->isa, a->isa, b->self_test, a->self_test);
-    return check_file(r, a, b, err);
+    return roll_call_check_parts(r, rank, err);
 }
 
-mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
+mr_status mr_roll_call_check(mr_roll_call *r, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
     int32_t n_bad = 0;
     mr_status first = MR_OK;
     for (int32_t i = 0; i < r->n_ranks; i++) {
         mr_err text;
-        mr_status status = check_rank(r, &r->infos[0], &r->infos[i], &text);
+        mr_status status = check_rank(r, i, &text);
         if (status == MR_OK || n_bad++ > 0)
             continue;
         first = mr_err_set(err, status, "%s: %s", mr_channel_peer_name(r->channel, i, name), text.text);
@@ -220,7 +191,7 @@ mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err) {
     }
     if (n_bad > 1)
         mr_err_prefix(err, "%" PRId32 " ranks cannot take part, the first is", n_bad);
-    return first;
+    return n_bad > 0 ? first : roll_call_join_parts(r, err);
 }
 
 /* --- Messages to the ranks --------------------------------------------------------------------------------------- */
@@ -262,56 +233,6 @@ mr_status roll_call_ping(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, 
     *out_trip_ns = end - start;
     *out_offset_ns = report->pong->clock_ns - (start + (end - start) / 2);
     return MR_OK;
-}
-
-/* Writes the ranks that have the file, or have not, in ascending order. Returns how many there are. */
-static int32_t ranks_with_file(const mr_roll_call *r, bool has, uint32_t *out) {
-    int32_t n = 0;
-    for (int32_t i = 0; i < r->n_ranks; i++)
-        if ((r->infos[i].file_bytes > 0) == has)
-            out[n++] = (uint32_t)i;
-    return n;
-}
-
-/* Whether rank k of those without the file asks the given source. Rank k asks SOURCES consecutive ones of those with
- * the file, from the k-th on, so that all sources get equal work. */
-static bool may_ask(int32_t k, int32_t source, int32_t n_sources) {
-    return (source - k % n_sources + n_sources) % n_sources < SOURCES;
-}
-
-mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) {
-    size_t n_ranks = (size_t)r->n_ranks;
-    Millrace__ShareFile share = MILLRACE__SHARE_FILE__INIT;
-    uint32_t *lists = mr_alloc_array(3 * n_ranks, sizeof *lists), *with = lists, *without = lists + n_ranks;
-    if (!lists)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a list of %zu ranks", n_ranks);
-    int32_t n_with = ranks_with_file(r, true, with), n_without = ranks_with_file(r, false, without);
-    mr_status status = MR_OK;
-    share.peers = lists + 2 * n_ranks;
-    share.file_bytes = r->infos[0].file_bytes;
-    share.n_part_bytes = share.n_part_header_bytes = (size_t)r->n_parts;
-    share.part_bytes = r->part_bytes;
-    share.part_header_bytes = r->part_header_bytes;
-    share.file_digest = r->infos[0].file_digest;
-    /* The giving ranks are told first, so that they are ready when they are asked. */
-    share.gives = true;
-    for (int32_t s = 0; s < n_with && n_without > 0 && status == MR_OK; s++) {
-        share.n_peers = 0;
-        for (int32_t k = 0; k < n_without; k++)
-            if (may_ask(k, s, n_with))
-                share.peers[share.n_peers++] = without[k];
-        status = share.n_peers > 0 ? roll_call_send(r, (int32_t)with[s], &share.base, err) : MR_OK;
-    }
-    share.gives = false;
-    for (int32_t k = 0; k < n_without && status == MR_OK; k++) {
-        share.n_peers = 0;
-        for (int32_t s = 0; s < n_with && s < SOURCES; s++)
-            share.peers[share.n_peers++] = with[(k + s) % n_with];
-        status = roll_call_send(r, (int32_t)without[k], &share.base, err);
-    }
-    mr_free(lists);
-    *out_n = n_without;
-    return status;
 }
 
 mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err) {

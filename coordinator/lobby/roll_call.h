@@ -12,6 +12,13 @@
 
 #include "proto/channel.h"
 
+/* A part of the model file. A whole file is one part. */
+typedef struct mr_rank_part {
+    uint64_t bytes; /* 0: the rank does not have it */
+    uint64_t header_bytes, digest;
+    uint32_t n_tensors; /* of all parts, as this part says; 0: it does not say */
+} mr_rank_part;
+
 /* A rank, as its hello describes it. */
 typedef struct mr_rank_info {
     bool here; /* the hello has come */
@@ -22,7 +29,8 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t self_test, memory_bytes, memory_group;
-    uint64_t file_bytes, file_digest; /* of the model file; file_bytes 0: the rank has no such file */
+    int32_t n_parts;     /* of the model file; 0: the rank has none of them */
+    mr_rank_part *parts; /* [n_parts] */
 } mr_rank_info;
 
 typedef struct mr_roll_call mr_roll_call;
@@ -38,12 +46,17 @@ MR_MUST_USE mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns,
                                         bool (*missing)(void *ctx, const char *ranks), void *ctx, mr_err *err);
 /* A rank by its hello; before the hello has come, `here` is false. Valid while the roll call lives. */
 const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
-/* Checks that the ranks run the same program, compute the same bits, and have the same model file or none. */
-MR_MUST_USE mr_status mr_roll_call_check(const mr_roll_call *r, mr_err *err);
+/* Checks that the ranks run the same program, compute the same bits, and have the same model file, or the same parts of
+ * it, or none; that rank 0 has the first part; and that some rank has each part. */
+MR_MUST_USE mr_status mr_roll_call_check(mr_roll_call *r, mr_err *err);
 
-/* Tells the ranks without the model file which ranks have it, and the ranks with the file which ranks may ask for it.
- * *out_n: how many ranks have no file. Call before mr_roll_call_start. */
+/* Tells the ranks that lack parts of the model file which ranks have them, and those which ranks may ask for them.
+ * *out_n: how many ranks lack parts. Call before mr_roll_call_start. */
 MR_MUST_USE mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err);
+/* After mr_roll_call_check: the parts of the model file and their digest. */
+int32_t mr_roll_call_file(const mr_roll_call *r, const mr_rank_part **out_parts, uint64_t *out_digest);
+/* Has rank 0, which lacks parts, fetch what the coordinator reads of them. It gives up when goes_on returns false. */
+MR_MUST_USE mr_status mr_roll_call_fetch_headers(mr_roll_call *r, bool (*goes_on)(void), mr_err *err);
 
 /* How far the clock of a rank is ahead of this process's clock. The error is at most half of the fastest round trip. */
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);

@@ -1,4 +1,4 @@
-/* coordinator/lobby/roll_call_internal.h - the lobby's links, shared by roll_call.c and facts*.c. */
+/* coordinator/lobby/roll_call_internal.h - the lobby's links, shared by roll_call*.c and facts*.c. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_LOBBY_ROLL_CALL_INTERNAL_H
 #define MR_COORDINATOR_LOBBY_ROLL_CALL_INTERNAL_H
@@ -14,14 +14,20 @@ struct mr_roll_call {
     mr_outbox **control; /* [n_ranks] */
     mr_rank_info *infos; /* [n_ranks] */
     mr_arena *arena;
-    int32_t n_parts; /* of the model file, as rank 0 has it */
-    uint64_t part_bytes[MR_MAX_FILE_PARTS], part_header_bytes[MR_MAX_FILE_PARTS];
+    int32_t n_parts;     /* of the model file */
+    mr_rank_part *parts; /* [n_parts]: each as the first rank that has it says */
 };
 
 /* The next report of one rank, in the arena; NULL: none has come. MR_E_PROTOCOL: the report is of another kind than
  * due. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
+/* Notes the parts that the hello of a rank names. */
+MR_MUST_USE mr_status roll_call_note_parts(mr_roll_call *r, int32_t rank, const Millrace__Hello *h, mr_err *err);
+/* Compares the parts that a rank has with those of the first ranks that have them. */
+MR_MUST_USE mr_status roll_call_check_parts(const mr_roll_call *r, int32_t rank, mr_err *err);
+/* Collects r->parts. MR_E_NOT_FOUND: no rank has one of them. */
+MR_MUST_USE mr_status roll_call_join_parts(mr_roll_call *r, mr_err *err);
 /* Sends a control message to a rank. Waits for room in the link for some seconds. */
 MR_MUST_USE mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, mr_err *err);
 /* Asks a rank for its clock once: *out_offset_ns is how far it is ahead, *out_trip_ns the time of the round trip. */

@@ -13,7 +13,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
-#include "worker/lobby/hello.h"
+#include "engine/gguf/gguf_digest.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -164,22 +164,13 @@ static void choose_numbers(mr_session *s) {
 static mr_status hint_at_rank_0(mr_err *err) {
     const mr_err why = *err;
     return mr_err_set(err, why.status,
-                      "%.380s; hint: rank 0 needs the model file; a rank that has none gets its layers from others",
+                      "%.380s; hint: rank 0 needs the model file, or the first of its parts; a rank that has none gets "
+                      "its layers from others",
                       why.text);
 }
 
-mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
-    *s = (mr_session){.options = options};
-    if (mr_rank_place_get().n_ranks > 1)
-        mr_interrupt_catch(); /* from here on an interrupt must be passed on to the other ranks */
-    mr_status status = mr_session_cluster_devices(options, &s->devices, err);
-    if (status == MR_OK)
-        status = mr_session_model_open(options, &s->model_path, &s->gguf, err);
-    if (status == MR_E_NOT_FOUND && mr_rank_place_get().n_ranks > 1)
-        return hint_at_rank_0(err);
-    if (status != MR_OK)
-        return status;
-    status = mr_model_info_read(s->gguf, &s->info, err);
+static mr_status read_model(mr_session *s, mr_err *err) {
+    mr_status status = mr_model_info_read(s->gguf, &s->info, err);
     if (status != MR_OK)
         return mr_err_prefix(err, "%.160s", s->model_path);
     if (s->info.n_nextn_layers > 0)
@@ -189,9 +180,37 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
         mr_output_note("the indexers of the file are left out: up to %" PRId32
                        " positions they change nothing, and this version runs no more",
                        s->info.indexer_top_k);
-    status = choose_sizes(s, err);
-    if (status == MR_OK && options->command != MR_COMMAND_SIMULATE && !mr_options_given(options, MR_OPTION_FACTS))
-        status = mr_session_cluster_open(options, s->model_path, &s->cluster, err);
+    return choose_sizes(s, err);
+}
+
+/* Meets the other ranks, and reads the model: before, so that a bad file needs no other rank; or after, where other
+ * ranks have parts of it. */
+static mr_status meet(mr_session *s, mr_err *err) {
+    const mr_options *o = s->options;
+    int32_t n_ranks = mr_rank_place_get().n_ranks, own;
+    bool meets = o->command != MR_COMMAND_SIMULATE && !mr_options_given(o, MR_OPTION_FACTS);
+    mr_status status = mr_session_model_open(o, &s->model_path, &s->gguf, err);
+    bool in_parts = status == MR_E_NOT_FOUND && s->model_path && mr_part_files_count(s->model_path, &own) > 1 &&
+                    mr_part_files_exists(s->model_path, 0);
+    bool lacks_parts = in_parts && meets && n_ranks > 1;
+    if (status == MR_OK)
+        status = read_model(s, err);
+    else if (status == MR_E_NOT_FOUND && n_ranks > 1 && !lacks_parts)
+        status = hint_at_rank_0(err);
+    if ((status == MR_OK && meets) || lacks_parts)
+        status = mr_session_cluster_open(o, s->model_path, &s->cluster, err);
+    if (status == MR_OK && lacks_parts)
+        status = mr_session_cluster_open_file(&s->cluster, o, s->model_path, &s->gguf, err);
+    return status == MR_OK && lacks_parts ? read_model(s, err) : status;
+}
+
+mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
+    *s = (mr_session){.options = options};
+    if (mr_rank_place_get().n_ranks > 1)
+        mr_interrupt_catch(); /* from here on an interrupt must be passed on to the other ranks */
+    mr_status status = mr_session_cluster_devices(options, &s->devices, err);
+    if (status == MR_OK)
+        status = meet(s, err);
     if (status == MR_OK)
         status = mr_session_facts_open(s, err);
     if (status == MR_OK)
@@ -203,6 +222,15 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
     choose_numbers(s);
     status = mr_session_facts_measure_here(s, err);
     return status == MR_OK ? mr_session_facts_predict(s, err) : status;
+}
+
+uint64_t mr_session_model_digest(const mr_session *s) {
+    const mr_rank_part *parts;
+    uint64_t digest;
+    if (!s->cluster.roll)
+        return mr_gguf_digest(s->gguf);
+    (void)mr_roll_call_file(s->cluster.roll, &parts, &digest);
+    return digest;
 }
 
 void mr_session_close(mr_session *s) {
@@ -419,7 +447,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .max_context = s->ctx,
                             .n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
-                            .model_digest = mr_hello_file_digest(s->gguf),
+                            .model_digest = mr_session_model_digest(s),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
@@ -468,8 +496,8 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     uint64_t fetched_bytes = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         fetched_bytes += mr_job_stage_report(s->job, i)->fetched_bytes;
-    mr_output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s without it", bytes,
-                   (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
+    mr_output_note("loaded %s in %.2f s; %" PRIu64 " bytes of the model file went to %" PRId32 " %s that lacked them",
+                   bytes, (double)s->load_ns / (double)MR_NS_PER_S, fetched_bytes, s->cluster.n_without_file,
                    plural(s->cluster.n_without_file, "rank", "ranks"));
     return MR_OK;
 }

@@ -71,6 +71,8 @@ const char *mr_session_text_argument(const mr_options *options);
 MR_MUST_USE mr_status mr_session_model_open(const mr_options *options, char **out_path, mr_gguf **out_gguf,
                                             mr_err *err);
 
+/* The digest of the model file, also where rank 0 lacks parts of it. */
+uint64_t mr_session_model_digest(const mr_session *s);
 /* Opens the model, meets the other ranks if there are any, and plans the stages. */
 MR_MUST_USE mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err);
 void mr_session_close(mr_session *s);

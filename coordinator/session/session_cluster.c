@@ -8,6 +8,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/console/progress.h"
 #include "engine/base/clock.h"
+#include "worker/lobby/lobby.h"
 
 enum { DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
@@ -70,6 +71,10 @@ static mr_status call_roll(mr_session_cluster *c, const mr_rank_config *config, 
     return status == MR_OK ? mr_roll_call_share_file(c->roll, &c->n_without_file, err) : status;
 }
 
+static bool goes_on(void) {
+    return !mr_session_cluster_ended();
+}
+
 static bool met; /* rank_start has been called */
 
 void mr_session_cluster_dismiss_unmet(void) {
@@ -96,6 +101,20 @@ mr_status mr_session_cluster_open(const mr_options *options, const char *model_p
         return status;
     c->threads = rank_threads(c->rank);
     return call_roll(c, &config, err);
+}
+
+mr_status mr_session_cluster_open_file(mr_session_cluster *c, const mr_options *options, const char *model_path,
+                                       mr_gguf **out, mr_err *err) {
+    mr_part_place places[MR_GGUF_MAX_PARTS];
+    const mr_rank_part *parts;
+    const mr_rank_info *self = mr_roll_call_info(c->roll, 0);
+    uint64_t digest;
+    int32_t n = mr_roll_call_file(c->roll, &parts, &digest);
+    for (int32_t i = 0; i < n; i++)
+        places[i] = (mr_part_place){parts[i].bytes, self->parts[i].bytes > 0};
+    mr_status status = mr_roll_call_fetch_headers(c->roll, goes_on, err);
+    const char *cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR);
+    return status == MR_OK ? mr_lobby_open_file(model_path, cache_dir, places, n, digest, out, err) : status;
 }
 
 mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan *plan, int64_t *out_offset_ns,

@@ -41,6 +41,10 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
 /* With ranks: waits until all have called, and checks that they fit together. */
 MR_MUST_USE mr_status mr_session_cluster_open(const mr_options *options, const char *model_path, mr_session_cluster *c,
                                               mr_err *err);
+/* At rank 0 that lacks parts of the model file: has them sent from other ranks as far as the coordinator reads them,
+ * and opens the file. */
+MR_MUST_USE mr_status mr_session_cluster_open_file(mr_session_cluster *c, const mr_options *options,
+                                                   const char *model_path, mr_gguf **out, mr_err *err);
 /* out_offset_ns[n_stages]: how far the clock of each stage's host is ahead of this host's; 0 for threads. Call before
  * mr_session_cluster_start. */
 MR_MUST_USE mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan *plan,

@@ -10,7 +10,6 @@
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
-#include "worker/lobby/hello.h"
 
 enum {
     LEAST_CHUNK = 32,
@@ -57,7 +56,7 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
                           mr_options_given(o, MR_OPTION_CUT)      ? "--cut"
                           : mr_options_given(o, MR_OPTION_STAGES) ? "--stages"
                                                                   : "--synthetic-stage");
-    f->model_digest = wants ? mr_hello_file_digest(s->gguf) : 0;
+    f->model_digest = wants ? mr_session_model_digest(s) : 0;
     mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
     if (status == MR_OK)
         status = read_facts(s, &f->read, err);

@@ -19,6 +19,7 @@
 
 #include "engine/base/status.h"
 #include "engine/base/str.h"
+#include "engine/gguf/part_files.h"
 #include "engine/tensor/type.h"
 
 enum {
@@ -77,10 +78,13 @@ typedef struct mr_gguf_tensor {
  * have the offsets of that file, and the keys are those of the first part. MR_E_FORMAT also: the parts do not fit
  * together. */
 MR_MUST_USE mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err);
-/* Opens one file that holds a virtual file: parts of these sizes, laid out as mr_part_files_layout says. n: 1 to
- * MR_GGUF_MAX_PARTS. */
-MR_MUST_USE mr_status mr_gguf_open_cached(const char *path, const uint64_t *part_bytes, int32_t n, mr_gguf **out_gguf,
-                                          mr_err *err);
+/* Opens a file whose n parts, 1 to MR_GGUF_MAX_PARTS, are at these places. cache_path: a file with the offsets of the
+ * virtual file, for the parts that are not here. MR_E_IO also: a part has another size. MR_E_FORMAT also: the cache has
+ * another size. */
+MR_MUST_USE mr_status mr_gguf_open_places(const char *path, const mr_part_place *places, int32_t n,
+                                          const char *cache_path, mr_gguf **out_gguf, mr_err *err);
+/* Opens part idx alone, as a file of one part. */
+MR_MUST_USE mr_status mr_gguf_open_part(const char *path, int32_t idx, mr_gguf **out_gguf, mr_err *err);
 /* Opens the bytes of a whole file in memory. */
 MR_MUST_USE mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err);
 void mr_gguf_close(mr_gguf *g);

@@ -67,91 +67,82 @@ static mr_status join_tensors(mr_gguf *g, mr_err *err) {
     return gguf_sort_names(g, err);
 }
 
-/* Parses n parts of these sizes, which lie at g->data as mr_part_files_layout says. out_bad: the part that is wrong. */
-static mr_status parse_all(mr_gguf *g, const uint64_t *part_bytes, int32_t n, int32_t *out_bad, mr_err *err) {
+/* Parses the parts f, which lie at g->data. out_bad: which of them is wrong. */
+static mr_status parse_all(mr_gguf *g, const mr_part_files *f, int32_t *out_bad, mr_err *err) {
     size_t virtual_bytes = g->size;
-    uint64_t *at = mr_alloc_array((size_t)n, sizeof *at);
+    int32_t n = f->n;
     g->n_parts = n;
     g->parts = mr_alloc_array((size_t)n, sizeof *g->parts);
     g->others = mr_alloc_array((size_t)n, sizeof(mr_gguf *));
-    bool has_memory = at && g->parts && g->others;
+    bool has_memory = g->parts && g->others;
     for (int32_t i = 1; i < n && has_memory; i++)
         has_memory = (g->others[i - 1] = mr_alloc(sizeof *g)) != NULL;
     mr_status status = has_memory ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d parts of a model", n);
-    if (has_memory)
-        (void)mr_part_files_layout(part_bytes, n, at);
     *out_bad = 0;
     for (int32_t i = 0; i < n && status == MR_OK; i++) {
         mr_gguf *part = i == 0 ? g : g->others[i - 1];
         *out_bad = i;
-        part->data = g->data + at[i];
-        part->size = (size_t)part_bytes[i];
-        status = parse_part(part, i, n, err);
-        g->parts[i] = (mr_gguf_part){at[i], part_bytes[i], part->header_bytes};
+        part->data = g->data + f->parts[i].at;
+        part->size = (size_t)f->parts[i].bytes;
+        status = parse_part(part, f->first + i, f->total, err);
+        g->parts[i] = (mr_gguf_part){f->parts[i].at, f->parts[i].bytes, part->header_bytes};
     }
     g->size = virtual_bytes;
-    mr_free(at);
     if (status == MR_OK && n > 1)
         status = join_tensors(g, err);
     return status == MR_OK && n > 1 ? check_n_tensors(g, out_bad, err) : status;
 }
 
-/* part_bytes NULL: each part is a file of its own. */
-static mr_status open_path(mr_gguf *g, const char *path, const uint64_t *part_bytes, int32_t n, mr_err *err) {
-    mr_part_files files;
-    uint64_t bytes[MR_GGUF_MAX_PARTS], at[MR_GGUF_MAX_PARTS];
+/* Maps the files of a model, and parses them. Closes f. */
+static mr_status open_files(mr_part_files *f, mr_gguf **out_gguf, mr_err *err) {
     int32_t bad = 0;
-    mr_status status = mr_part_files_open(path, &files, err);
-    if (status != MR_OK)
-        return status;
-    if (!part_bytes) {
-        n = files.n;
-        for (int32_t i = 0; i < n; i++)
-            bytes[i] = files.parts[i].bytes;
-        part_bytes = bytes;
-    } else if (files.n != 1 || mr_part_files_layout(part_bytes, n, at) != files.bytes) {
-        status = mr_err_set(err, MR_E_FORMAT, "the file has %" PRIu64 " bytes, which are not those of its %d parts",
-                            files.bytes, n);
-    }
-    if (status == MR_OK)
-        status = mr_part_files_map(&files, &g->data, err);
-    if (status == MR_OK) {
-        g->size = (size_t)files.bytes;
-        g->mapped = true;
-        status = parse_all(g, part_bytes, n, &bad, err);
-    }
-    if (status != MR_OK)
-        mr_part_files_prefix(path, bad, err);
-    mr_part_files_close(&files);
-    return status;
-}
-
-mr_status mr_gguf_open_cached(const char *path, const uint64_t *part_bytes, int32_t n, mr_gguf **out_gguf,
-                              mr_err *err) {
     mr_gguf *g = mr_alloc(sizeof *g);
-    if (!g)
-        return mr_err_set(err, MR_E_NO_MEMORY, "%s: no memory to open a model file", path);
-    mr_status status = open_path(g, path, part_bytes, n, err);
+    mr_status status =
+        g ? mr_part_files_map(f, &g->data, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a model");
+    if (status == MR_OK) {
+        g->size = (size_t)f->bytes;
+        g->mapped = true;
+        status = parse_all(g, f, &bad, err);
+    }
     if (status == MR_OK)
         *out_gguf = g;
     else
+        mr_part_files_prefix(f->path, f->first + bad, err);
+    if (status != MR_OK)
         mr_gguf_close(g);
+    mr_part_files_close(f);
     return status;
 }
 
 mr_status mr_gguf_open(const char *path, mr_gguf **out_gguf, mr_err *err) {
-    return mr_gguf_open_cached(path, NULL, 0, out_gguf, err);
+    mr_part_files files;
+    mr_status status = mr_part_files_open(path, &files, err);
+    return status == MR_OK ? open_files(&files, out_gguf, err) : status;
+}
+
+mr_status mr_gguf_open_places(const char *path, const mr_part_place *places, int32_t n, const char *cache_path,
+                              mr_gguf **out_gguf, mr_err *err) {
+    mr_part_files files;
+    mr_status status = mr_part_files_open_places(path, places, n, cache_path, &files, err);
+    return status == MR_OK ? open_files(&files, out_gguf, err) : status;
+}
+
+mr_status mr_gguf_open_part(const char *path, int32_t idx, mr_gguf **out_gguf, mr_err *err) {
+    mr_part_files files;
+    mr_status status = mr_part_files_open_one(path, idx, &files, err);
+    return status == MR_OK ? open_files(&files, out_gguf, err) : status;
 }
 
 mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf **out_gguf, mr_err *err) {
-    uint64_t bytes = size;
+    mr_part_file part = {.bytes = size};
+    const mr_part_files whole = {.n = 1, .total = 1, .parts = &part, .bytes = size};
     int32_t bad;
     mr_gguf *g = mr_alloc(sizeof *g);
     if (!g)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to open a model file");
     g->data = data;
     g->size = size;
-    mr_status status = parse_all(g, &bytes, 1, &bad, err);
+    mr_status status = parse_all(g, &whole, &bad, err);
     if (status == MR_OK)
         *out_gguf = g;
     else

@@ -61,11 +61,19 @@ char *mr_part_files_path(const char *path, int32_t idx) {
     return out;
 }
 
-uint64_t mr_part_files_layout(const uint64_t *part_bytes, int32_t n, uint64_t *out_at) {
+bool mr_part_files_exists(const char *path, int32_t idx) {
+    struct stat st;
+    char *name = mr_part_files_path(path, idx);
+    bool exists = name && (stat(name, &st) == 0 || (errno != ENOENT && errno != ENOTDIR));
+    mr_free(name);
+    return exists;
+}
+
+uint64_t mr_part_files_layout(const mr_part_place *places, int32_t n, uint64_t *out_at) {
     uint64_t at = 0, end = 0;
     for (int32_t i = 0; i < n; i++) {
         out_at[i] = at;
-        end = at + part_bytes[i];
+        end = at + places[i].bytes;
         at = (end + MR_GGUF_PART_ALIGN - 1) / MR_GGUF_PART_ALIGN * MR_GGUF_PART_ALIGN;
     }
     return end;
@@ -128,29 +136,102 @@ static mr_status open_part(const char *path, int32_t idx, int32_t n, mr_part_fil
     return status;
 }
 
+static mr_status no_memory(int32_t n, mr_err *err) {
+    return mr_err_set(err, MR_E_NO_MEMORY, "no memory to open %d parts of a model", n);
+}
+
+/* Makes n closed parts. */
+static mr_status init(const char *path, int32_t n, mr_part_files *out, mr_err *err) {
+    *out = (mr_part_files){.path = mr_strdup(path), .n = n, .total = n};
+    out->parts = mr_alloc_array((size_t)n, sizeof *out->parts);
+    for (int32_t i = 0; i < n && out->parts; i++)
+        out->parts[i].fd = -1;
+    return out->path && out->parts ? MR_OK : no_memory(n, err);
+}
+
+/* Gives the parts, whose sizes are known, their places. */
+static mr_status lay_out(mr_part_files *f, mr_err *err) {
+    mr_part_place *places = mr_alloc_array((size_t)f->n, sizeof *places);
+    uint64_t *at = mr_alloc_array((size_t)f->n, sizeof *at);
+    mr_status status = places && at ? MR_OK : no_memory(f->n, err);
+    for (int32_t i = 0; i < f->n && status == MR_OK; i++)
+        places[i].bytes = f->parts[i].bytes;
+    if (status == MR_OK)
+        f->bytes = mr_part_files_layout(places, f->n, at);
+    for (int32_t i = 0; i < f->n && status == MR_OK; i++)
+        f->parts[i].at = at[i];
+    mr_free(places);
+    mr_free(at);
+    return status;
+}
+
 mr_status mr_part_files_open(const char *path, mr_part_files *out, mr_err *err) {
     int32_t own;
-    *out = (mr_part_files){.path = mr_strdup(path), .n = mr_part_files_count(path, &own)};
-    out->parts = mr_alloc_array((size_t)out->n, sizeof *out->parts);
-    uint64_t *numbers = mr_alloc_array(2 * (size_t)out->n, sizeof *numbers);
-    mr_status status = out->path && out->parts && numbers
-                           ? MR_OK
-                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory to open %d parts of a model", out->n);
-    for (int32_t i = 0; i < out->n && out->parts; i++)
-        out->parts[i].fd = -1;
-    for (int32_t i = 0; i < out->n && status == MR_OK; i++) {
+    mr_status status = init(path, mr_part_files_count(path, &own), out, err);
+    for (int32_t i = 0; i < out->n && status == MR_OK; i++)
         status = open_part(path, i, out->n, &out->parts[i], err);
-        if (status == MR_OK)
-            numbers[i] = out->parts[i].bytes;
-    }
-    if (status == MR_OK) {
-        out->bytes = mr_part_files_layout(numbers, out->n, numbers + out->n);
-        for (int32_t i = 0; i < out->n; i++)
-            out->parts[i].at = numbers[out->n + i];
-    } else {
+    if (status == MR_OK)
+        status = lay_out(out, err);
+    if (status != MR_OK)
         mr_part_files_close(out);
+    return status;
+}
+
+static mr_status open_place(mr_part_files *f, int32_t idx, const mr_part_place *place, mr_err *err) {
+    mr_part_file *part = &f->parts[idx];
+    mr_status status = place->is_here ? open_part(f->path, idx, f->n, part, err) : MR_OK;
+    if (status == MR_OK && place->is_here && part->bytes != place->bytes) {
+        status =
+            mr_err_set(err, MR_E_IO, "the file has %" PRIu64 " bytes now, it had %" PRIu64, part->bytes, place->bytes);
+        mr_part_files_prefix(f->path, idx, err);
     }
-    mr_free(numbers);
+    part->bytes = place->bytes;
+    return status;
+}
+
+/* Opens the cache for each part that is not here. */
+static mr_status open_cache(mr_part_files *f, const char *path, mr_err *err) {
+    mr_status status = MR_OK;
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < f->n && status == MR_OK; i++) {
+        if (f->parts[i].fd >= 0)
+            continue;
+        status = open_regular(path, &f->parts[i].fd, &bytes, err);
+        f->parts[i].fd_at = f->parts[i].at;
+        if (status == MR_OK && bytes != f->bytes)
+            status = mr_err_set(err, MR_E_FORMAT, "the file has %" PRIu64 " bytes, which are not those of its %d parts",
+                                bytes, f->n);
+    }
+    if (status != MR_OK)
+        mr_err_prefix(err, "%.*s", PATH_TAIL_BYTES, path);
+    return status;
+}
+
+mr_status mr_part_files_open_places(const char *path, const mr_part_place *places, int32_t n, const char *cache_path,
+                                    mr_part_files *out, mr_err *err) {
+    mr_status status = init(path, n, out, err);
+    for (int32_t i = 0; i < n && status == MR_OK; i++)
+        status = open_place(out, i, &places[i], err);
+    if (status == MR_OK)
+        status = lay_out(out, err);
+    if (status == MR_OK && cache_path)
+        status = open_cache(out, cache_path, err);
+    if (status != MR_OK)
+        mr_part_files_close(out);
+    return status;
+}
+
+mr_status mr_part_files_open_one(const char *path, int32_t idx, mr_part_files *out, mr_err *err) {
+    int32_t own;
+    mr_status status = init(path, 1, out, err);
+    out->first = idx;
+    out->total = mr_part_files_count(path, &own);
+    if (status == MR_OK)
+        status = open_part(path, idx, out->total, out->parts, err);
+    if (status == MR_OK)
+        status = lay_out(out, err);
+    if (status != MR_OK)
+        mr_part_files_close(out);
     return status;
 }
 
@@ -166,13 +247,18 @@ void mr_part_files_close(mr_part_files *f) {
 /* --- Reading and mapping ----------------------------------------------------------------------------------------- */
 
 static mr_status read_part(const mr_part_files *f, int32_t idx, uint64_t at, char *out, size_t bytes, mr_err *err) {
+    if (f->parts[idx].fd < 0) {
+        (void)mr_err_set(err, MR_E_NOT_FOUND, "the part is not on this host");
+        mr_part_files_prefix(f->path, f->first + idx, err);
+        return MR_E_NOT_FOUND;
+    }
     for (size_t done = 0; done < bytes;) {
-        ssize_t n = pread(f->parts[idx].fd, out + done, bytes - done, (off_t)(at + done));
+        ssize_t n = pread(f->parts[idx].fd, out + done, bytes - done, (off_t)(f->parts[idx].fd_at + at + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) {
             const char *why = n < 0 ? strerror(errno) : "it has been cut short";
-            char *name = mr_part_files_path(f->path, idx);
+            char *name = mr_part_files_path(f->path, f->first + idx);
             mr_status status = mr_err_set(err, MR_E_IO, "%.200s cannot be read at byte %" PRIu64 ": %s",
                                           name ? name : f->path, at + done, why);
             mr_free(name);
@@ -181,6 +267,13 @@ static mr_status read_part(const mr_part_files *f, int32_t idx, uint64_t at, cha
         done += (size_t)n;
     }
     return MR_OK;
+}
+
+bool mr_part_files_has(const mr_part_files *f, uint64_t at) {
+    int32_t i = f->n - 1;
+    while (i > 0 && f->parts[i].at > at)
+        i--;
+    return f->parts[i].fd >= 0;
 }
 
 mr_status mr_part_files_read(const mr_part_files *f, uint64_t at, void *out, size_t bytes, mr_err *err) {
@@ -202,7 +295,7 @@ mr_status mr_part_files_map(const mr_part_files *f, const uint8_t **out_data, mr
     bool mapped = data != MAP_FAILED;
     for (int32_t i = 0; i < f->n && mapped; i++) {
         const mr_part_file *p = &f->parts[i];
-        mapped = mmap(data + p->at, p->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, p->fd, 0) != MAP_FAILED;
+        mapped = mmap(data + p->at, p->bytes, PROT_READ, MAP_SHARED | MAP_FIXED, p->fd, (off_t)p->fd_at) != MAP_FAILED;
     }
     if (mapped) {
         *out_data = data;

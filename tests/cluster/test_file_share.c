@@ -24,12 +24,13 @@ enum {
     N_BLOCKS = 140, /* so many that three requests for hashes are needed */
     FILE_BYTES = (N_BLOCKS - 1) * MR_FILE_BLOCK_BYTES + 77,
     CLIENT = 0,
-    MAX_SOURCES = MR_FILE_MAX_SOURCES,
+    MAX_SOURCES = MR_MAX_PART_SOURCES,
     PATIENCE_S = 60,
     BAD_BLOCK = 130,
 };
 
-static const uint64_t FILE_SIZE = FILE_BYTES, HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
+static const uint64_t HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
+static const mr_part_place WHOLE = {FILE_BYTES, true};
 
 /* How a source behaves. */
 typedef enum role {
@@ -147,7 +148,7 @@ static void play(source *s) {
     expect_ok(mr_inbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS, MR_MAX_FILE_REQUEST_BYTES,
                               &in, &err),
               &err);
-    expect_ok(mr_outbox_create(s->channel, CLIENT, MR_LINK_FILE, 0, 2, MR_FILE_BLOCK_BYTES, &out, &err), &err);
+    expect_ok(mr_outbox_create(s->channel, CLIENT, MR_LINK_FILE_ANSWERS, 0, 2, MR_FILE_BLOCK_BYTES, &out, &err), &err);
     for (bool goes_on = true; goes_on && !atomic_load(&s->stop);) {
         mr_frame f;
         const uint8_t *data = NULL;
@@ -190,41 +191,50 @@ static void run_source(void *ctx) {
 
 /* --- The rig ----------------------------------------------------------------------------------------------------- */
 
-static void start_source(rig *r, int32_t i, role does, const char *path) {
+/* parts: as mr_file_server_config has them. */
+static void start_source(rig *r, int32_t i, role does, const char *path, const mr_part_place *parts, int32_t n_parts) {
     static const uint32_t peers[] = {CLIENT};
     source *s = &r->sources[i];
     *s = (source){.role = does, .self = i + 1, .hub = r->hub, .path = path};
     expect_ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
-    const mr_file_server_config config = {
-        .channel = s->channel, .path = path, .file_bytes = FILE_BYTES, .n_threads = 2, .peers = peers, .n_peers = 1};
+    const mr_file_server_config config = {.channel = s->channel,
+                                          .path = path,
+                                          .parts = parts,
+                                          .n_parts = n_parts,
+                                          .n_threads = 2,
+                                          .peers = peers,
+                                          .n_peers = 1};
     if (does == SERVES)
         expect_ok(mr_file_server_create(&config, &s->server, &r->err), &r->err);
     expect_ok(mr_thread_create("source", 0, run_source, s, &s->thread, &r->err), &r->err);
 }
 
 /* cache: a number; the same one is the same folder, and a new one takes the place of those before. */
-static void open_client(rig *r, int32_t n_sources, int cache) {
-    char path[128];
-    snprintf(path, sizeof path, "%s/cache-%d", folder, cache);
-    if (access(path, F_OK) != 0) {
+static void open_client_of(rig *r, const char *path, const mr_file_part *parts, int32_t n_parts, int cache) {
+    char cache_path[128];
+    snprintf(cache_path, sizeof cache_path, "%s/cache-%d", folder, cache);
+    if (access(cache_path, F_OK) != 0) {
         char command[128];
         snprintf(command, sizeof command, "rm -rf %s/cache-*", folder);
         assert_int_equal(system(command), 0);
-        assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(mkdir(cache_path, 0700), 0);
     }
-    mr_file_client_config config = {.channel = r->channel,
-                                    .cache_folder = path,
-                                    .model_path = "/data/model.gguf",
-                                    .file_bytes = FILE_BYTES,
-                                    .n_parts = 1,
-                                    .part_bytes = &FILE_SIZE,
-                                    .part_header_bytes = &HEADER_BYTES,
-                                    .digest = 0xabc,
-                                    .n_sources = n_sources,
-                                    .patience_ns = patience_ns};
-    for (int32_t i = 0; i < n_sources; i++)
-        config.sources[i] = i + 1;
+    const mr_file_client_config config = {.channel = r->channel,
+                                          .cache_folder = cache_path,
+                                          .model_path = path,
+                                          .parts = parts,
+                                          .n_parts = n_parts,
+                                          .digest = 0xabc,
+                                          .patience_ns = patience_ns};
     expect_ok(mr_file_client_create(&config, &r->client, &r->err), &r->err);
+}
+
+/* Of a whole file. */
+static void open_client(rig *r, int32_t n_sources, int cache) {
+    mr_file_part part = {.bytes = FILE_BYTES, .header_bytes = HEADER_BYTES, .n_sources = n_sources};
+    for (int32_t i = 0; i < n_sources; i++)
+        part.sources[i] = i + 1;
+    open_client_of(r, "/data/model.gguf", &part, 1, cache);
 }
 
 static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
@@ -233,7 +243,7 @@ static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
     expect_ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
     expect_ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++)
-        start_source(r, i, roles[i], served_path);
+        start_source(r, i, roles[i], served_path, &WHOLE, 1);
     open_client(r, n, cache);
 }
 
@@ -571,13 +581,15 @@ static void test_many_clients(void **state) {
         asker *a = &askers[i];
         peers[i] = (uint32_t)i;
         expect_ok(mr_local_channel_open(hub, i, &a->channel, &err), &err);
-        expect_ok(mr_inbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 1, MR_FILE_BLOCK_BYTES, &a->in, &err), &err);
+        expect_ok(mr_inbox_create(a->channel, N_ASKERS, MR_LINK_FILE_ANSWERS, 0, 1, MR_FILE_BLOCK_BYTES, &a->in, &err),
+                  &err);
         expect_ok(mr_outbox_create(a->channel, N_ASKERS, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &a->out, &err),
                   &err);
     }
     const mr_file_server_config config = {.channel = channel,
                                           .path = model_path,
-                                          .file_bytes = FILE_BYTES,
+                                          .parts = &WHOLE,
+                                          .n_parts = 1,
                                           .n_threads = 1,
                                           .peers = peers,
                                           .n_peers = N_ASKERS};
@@ -609,6 +621,59 @@ static void test_many_clients(void **state) {
     alarm(0);
 }
 
+enum { N_PARTS = 3, PART_BLOCKS = 50 };
+
+/* Writes the parts that bits name as FOLDER/NAME-00001-of-00003.gguf and so on; path becomes that of the second. */
+static void save_parts(const char *name, unsigned bits, const mr_file_part *parts, char path[64]) {
+    for (int i = N_PARTS - 1; i >= 0; i--) {
+        char part[64];
+        snprintf(part, sizeof part, "%s/%s-%05d-of-%05d.gguf", folder, name, i + 1, N_PARTS);
+        if (i == 1)
+            strcpy(path, part);
+        FILE *f = bits >> i & 1 ? fopen(part, "wb") : NULL;
+        if (f) {
+            assert_int_equal(fwrite(content + i * PART_BLOCKS * MR_FILE_BLOCK_BYTES, 1, parts[i].bytes, f),
+                             parts[i].bytes);
+            fclose(f);
+        }
+    }
+}
+
+/* A file in three parts: one source has the first and the last part, two have the second, and the client's host has the
+ * last. Nobody is asked for a part that it lacks, and a source that is asked all the same refuses and goes on. */
+static void test_parts(void **state) {
+    (void)state;
+    enum { PART_BYTES = PART_BLOCKS * MR_FILE_BLOCK_BYTES };
+    char path[2][64];
+    rig r = {.n = 3, .turns_left = -1};
+    mr_file_part parts[N_PARTS] = {{.bytes = PART_BYTES, .header_bytes = 10, .sources = {1}, .n_sources = 1},
+                                   {.bytes = PART_BYTES, .header_bytes = 10, .sources = {2, 3}, .n_sources = 2},
+                                   {.bytes = FILE_BYTES - 2 * PART_BYTES, .header_bytes = 10}};
+    const mr_part_place first[N_PARTS] = {{parts[0].bytes, true}, {parts[1].bytes, false}, {parts[2].bytes, true}};
+    const mr_part_place second[N_PARTS] = {{parts[0].bytes, false}, {parts[1].bytes, true}, {parts[2].bytes, false}};
+    save_parts("odd", 1u << 0 | 1u << 2, parts, path[0]);
+    save_parts("even", 1u << 1, parts, path[1]);
+    alarm(PATIENCE_S);
+    expect_ok(mr_local_hub_create(r.n + 1, 1024, &r.hub, &r.err), &r.err);
+    expect_ok(mr_local_channel_open(r.hub, CLIENT, &r.channel, &r.err), &r.err);
+    start_source(&r, 0, SERVES, path[0], first, N_PARTS);
+    start_source(&r, 1, SERVES, path[1], second, N_PARTS);
+    start_source(&r, 2, SERVES, path[1], second, N_PARTS);
+    int cache = n_caches++;
+    open_client_of(&r, path[0], parts, N_PARTS, cache);
+    expect_ok(fetch(&r, PART_BYTES - 1, 2), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 2 * MR_FILE_BLOCK_BYTES);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 2 * PART_BYTES);
+    expect_content(&r, 0, 2 * PART_BYTES);
+    mr_file_client_destroy(r.client);
+    parts[0].sources[0] = 2;
+    open_client_of(&r, path[0], parts, N_PARTS, n_caches++);
+    expect_error(&r, fetch(&r, 0, 1), MR_E_IO, "block 0 is of a part that is not here");
+    expect_ok(fetch(&r, PART_BYTES, 1), &r.err);
+    rig_stop(&r);
+}
+
 static void save(char path[64], const char *name) {
     snprintf(path, 64, "%s/%s", folder, name);
     FILE *f = fopen(path, "wb");
@@ -622,6 +687,7 @@ int main(void) {
         cmocka_unit_test(test_bad_source),  cmocka_unit_test(test_no_good_source), cmocka_unit_test(test_damaged_block),
         cmocka_unit_test(test_stale_cache), cmocka_unit_test(test_silence),        cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_patience),    cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
+        cmocka_unit_test(test_parts),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);

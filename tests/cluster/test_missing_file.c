@@ -12,6 +12,7 @@
 #include "coordinator/lobby/roll_call.h"
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
+#include "engine/gguf/gguf_digest.h"
 #include "proto/channel_local.h"
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/test.h"
@@ -238,7 +239,7 @@ static void test_measured(void **state) {
     for (int32_t i = 0; i < N_RANKS; i++)
         assert_true(facts.ranks[i].layer[0].n > 0 && facts.ranks[i].layer[0].seconds[0] > 0);
     snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
-             (unsigned long long)mr_roll_call_info(r.roll, 0)->file_digest, mr_gguf_file_bytes(model.tiny->gguf));
+             (unsigned long long)mr_gguf_digest(model.tiny->gguf), mr_gguf_file_bytes(model.tiny->gguf));
     assert_int_equal(stat(path, &st), 0);
     assert_true(st.st_blocks * 512 <= 2 * MR_FILE_BLOCK_BYTES);
     mr_facts_deinit(&facts);
@@ -267,7 +268,7 @@ static void test_experts_measured(void **state) {
     expect_ok(mr_facts_init(&facts, model.tiny->gguf, &model.tiny->info, N_RANKS, &r.err), &r.err);
     expect_ok(mr_facts_measure(&facts, r.roll, &wish, &r.err), &r.err);
     snprintf(path, sizeof path, "%s/cache3/%016llx-%zu.gguf", folder,
-             (unsigned long long)mr_roll_call_info(r.roll, 0)->file_digest, mr_gguf_file_bytes(model.tiny->gguf));
+             (unsigned long long)mr_gguf_digest(model.tiny->gguf), mr_gguf_file_bytes(model.tiny->gguf));
     expect_ok(mr_gguf_open(path, &cached, &r.err), &r.err);
     int n = 0;
     for (int32_t i = 0; i < mr_gguf_n_tensors(cached); i++) {

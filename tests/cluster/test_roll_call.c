@@ -113,7 +113,8 @@ static void test_all_come_and_end(void **state) {
         assert_string_equal(info->model_path, m->path);
         assert_int_equal(info->numerics, MR_NUMERICS_VERSION);
         assert_int_equal(info->threads, 1);
-        assert_int_equal(info->file_bytes, mr_gguf_file_bytes(m->tiny->gguf));
+        assert_int_equal(info->n_parts, 1);
+        assert_int_equal(info->parts[0].bytes, mr_gguf_file_bytes(m->tiny->gguf));
         assert_int_equal(info->status, MR_OK);
     }
     for (int32_t i = 0; i < r.n; i++) { /* all ranks run on this host and read the same clock */
@@ -199,8 +200,13 @@ static void test_takes_part_twice(void **state) {
 
 /* --- Ranks that the test plays ----------------------------------------------------------------------------------- */
 
+enum { N_PARTS = 3 };
+
+/* Of the hello that is made: one part, or N_PARTS. */
+static Millrace__FilePart file_parts[N_PARTS];
+
 static void good_hello(Millrace__Hello *h) {
-    static uint64_t bytes[1];
+    static Millrace__FilePart *points[N_PARTS] = {&file_parts[0], &file_parts[1], &file_parts[2]};
     static char version[] = "1.2.3", host[] = "node", isa[] = "avx2", path[] = "/data/model.gguf";
     *h = (Millrace__Hello)MILLRACE__HELLO__INIT;
     h->version = version;
@@ -211,10 +217,14 @@ static void good_hello(Millrace__Hello *h) {
     h->cores = 8;
     h->threads = 4;
     h->self_test = 0x1111;
-    h->file_bytes = bytes[0] = 1000;
-    h->n_part_bytes = h->n_part_header_bytes = 1;
-    h->part_bytes = h->part_header_bytes = bytes;
-    h->file_digest = 0x2222;
+    for (int i = 0; i < N_PARTS; i++) {
+        millrace__file_part__init(&file_parts[i]);
+        file_parts[i].bytes = 1000;
+        file_parts[i].header_bytes = 100;
+        file_parts[i].digest = 0x2222u + (unsigned)i;
+    }
+    h->n_parts = 1;
+    h->parts = points;
 }
 
 static void send_report(rig *r, int32_t i, const Millrace__Report *report) {
@@ -317,20 +327,20 @@ static void other_numerics(Millrace__Hello *h) {
 static void a_problem(Millrace__Hello *h) {
     h->status = MR_E_FORMAT;
     h->text = (char *)(uintptr_t) "no GGUF file";
-    h->file_bytes = h->n_part_bytes = h->n_part_header_bytes = 0;
+    h->n_parts = 0;
 }
 static void other_bits(Millrace__Hello *h) {
     h->self_test = 0x1112;
 }
 static void other_size(Millrace__Hello *h) {
-    h->file_bytes = 1001;
-    h->file_digest = 0;
+    h->parts[0]->bytes = 1001;
+    h->parts[0]->digest = 0;
 }
 static void no_file(Millrace__Hello *h) {
-    h->file_bytes = h->file_digest = h->n_part_bytes = h->n_part_header_bytes = 0;
+    h->n_parts = 0;
 }
 static void other_file(Millrace__Hello *h) {
-    h->file_digest = 0x2223;
+    h->parts[0]->digest = 0x2223;
 }
 
 static void test_refusals(void **state) {
@@ -382,6 +392,73 @@ static void test_no_file(void **state) {
     }
 }
 
+/* --- Models in parts --------------------------------------------------------------------------------------------- */
+
+/* A rank with the parts of which a bit is set. */
+static void has_parts(Millrace__Hello *h, unsigned bits) {
+    static char path[] = "/data/m-00001-of-00003.gguf";
+    h->model_path = path;
+    h->n_parts = N_PARTS;
+    for (int i = 0; i < N_PARTS; i++) {
+        h->parts[i]->n_tensors = 50;
+        if (!(bits >> i & 1))
+            millrace__file_part__init(h->parts[i]);
+    }
+}
+static void parts_0_1(Millrace__Hello *h) {
+    has_parts(h, 1u << 0 | 1u << 1);
+}
+static void parts_1_2(Millrace__Hello *h) {
+    has_parts(h, 1u << 1 | 1u << 2);
+}
+static void part_1(Millrace__Hello *h) {
+    has_parts(h, 1u << 1);
+}
+static void other_part(Millrace__Hello *h) {
+    parts_1_2(h);
+    h->parts[1]->digest++;
+}
+static void part_of_another_model(Millrace__Hello *h) {
+    parts_1_2(h);
+    h->parts[2]->n_tensors = 40;
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    const struct {
+        void (*edits[2])(Millrace__Hello *);
+        mr_status status;
+        const char *text;
+    } cases[] = {
+        {{parts_0_1, parts_1_2}, MR_OK, ""},
+        {{parts_0_1, part_1},
+         MR_E_NOT_FOUND,
+         "no rank has part 3 of the model's 3, /data/m-00001-of-00003.gguf; hint: "},
+        {{parts_0_1, no_file}, MR_E_NOT_FOUND, "no rank has part 3"},
+        {{parts_1_2, parts_0_1}, MR_E_NOT_FOUND, "endpoint 0: it has no model file"},
+        {{parts_0_1, NULL},
+         MR_E_FORMAT,
+         "endpoint 1: its model file /data/model.gguf has 1 parts, that of rank 0 has 3"},
+        {{parts_0_1, other_part},
+         MR_E_FORMAT,
+         "endpoint 1: part 2 of its model file /data/m-00001-of-00003.gguf is another"},
+        {{parts_0_1, part_of_another_model},
+         MR_E_FORMAT,
+         "endpoint 1: part 3 of its model file /data/m-00001-of-00003.gguf says that the model has 40 tensors"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        rig r;
+        rig_start(&r, 2);
+        for (int32_t k = 0; k < 2; k++)
+            say_hello(&r, k, cases[i].edits[k]);
+        expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
+        mr_status status = mr_roll_call_check(r.roll, &r.err);
+        if (status != cases[i].status || (status != MR_OK && !strstr(r.err.text, cases[i].text)))
+            fail_msg("case %zu: %s: %s", i, mr_status_name(status), status == MR_OK ? "" : r.err.text);
+        rig_stop(&r);
+    }
+}
+
 /* --- Strange hellos ---------------------------------------------------------------------------------------------- */
 
 static void unknown_field(Millrace__Hello *h) {
@@ -414,7 +491,7 @@ static void test_strange_texts(void **state) {
     say_hello(&r, 2, ugly_texts);
     expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
     const mr_rank_info *info = mr_roll_call_info(r.roll, 0);
-    assert_int_equal(info->file_digest, 0x2222);
+    assert_int_equal(info->parts[0].digest, 0x2222);
     info = mr_roll_call_info(r.roll, 1);
     assert_int_equal(strlen(info->version), sizeof info->version - 1);
     assert_int_equal(strlen(info->host), sizeof info->host - 1);
@@ -510,6 +587,7 @@ int main(void) {
         cmocka_unit_test(test_one_is_gone),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_strange_texts),
         cmocka_unit_test(test_broken_hellos),
         cmocka_unit_test(test_orders_that_nobody_takes),

@@ -96,10 +96,11 @@ static void use_control(const Millrace__Control *c) {
         MR_ASSERT(c->start->epoch > 0);
         break;
     case MILLRACE__CONTROL__BODY_SHARE:
-        MR_ASSERT(c->share->n_peers > 0 && c->share->n_part_bytes > 0 &&
-                  c->share->part_header_bytes[c->share->n_part_header_bytes - 1] <= c->share->file_bytes);
-        for (size_t i = 0; i < c->share->n_peers; i++)
-            ranks[c->share->peers[i]]++;
+        MR_ASSERT(c->share->n_parts > 0);
+        for (size_t i = 0; i < c->share->n_parts; i++)
+            MR_ASSERT(c->share->parts[i]->header_bytes <= c->share->parts[i]->bytes);
+        for (size_t i = 0; i < c->share->n_askers; i++)
+            ranks[c->share->askers[i]]++;
         break;
     case MILLRACE__CONTROL__BODY_MEASURE:
         MR_ASSERT(c->measure->max_rows >= 1 && c->measure->max_rows <= MR_MAX_STEP_ROWS);

@@ -281,11 +281,60 @@ class Network(Case):
             self.assertEqual(self.moved(hosts, paths[2], cache, whole), 0)
             self.check_logits(3, paths[2], "--cache-dir", cache, "--no-repack", hosts=hosts)
 
+    def spread(self, name, on_hosts):
+        """The demo model in four parts, of which each host has some, over four folders: the path of part 2, and what
+        Hosts takes. The first folder has all parts, and each host sees its own in place of that."""
+        folder, cache, replace = self.path(name), self.path("cache-of-" + name), {}
+        os.mkdir(folder)
+        os.mkdir(cache)
+        paths = gguf_split.split(DEMO, os.path.join(folder, "demo"), 4)
+        for letter, numbers in on_hosts.items():
+            own = self.path(name + "-" + letter)
+            os.mkdir(own)
+            for i in numbers:
+                os.link(paths[i - 1], os.path.join(own, os.path.basename(paths[i - 1])))
+            replace[letter] = {folder: own}
+        self.alone[paths[1]] = self.one_process(DEMO)
+        return paths[1], cache, {"replace": replace, "hide": {letter: [cache] for letter in on_hosts}}
+
+    def test_parts_spread_over_hosts(self):
+        """Each host serves the parts that it has, and gets what it lacks; rank 0 lacks half."""
+        model, cache, changes = self.spread("spread", {"a": [1, 2], "b": [2, 3], "c": [4]})
+        whole = 4 << 21  # as above
+        with Hosts(3, **changes) as hosts:
+            self.assertEqual(self.moved(hosts, model, cache, whole), 2)
+            self.assertEqual(self.moved(hosts, model, cache, whole), 0)
+            self.check_logits(3, model, "--cache-dir", cache, "--no-repack", hosts=hosts)
+            self.check_logits(3, model, "--cache-dir", cache, "--cut", "1,7", hosts=hosts)
+
+    def test_parts_that_are_wrong(self):
+        """A part that no host has, one that is cut short, and one of another model: one line each."""
+        model, _, changes = self.spread("lacking", {"a": [1, 2], "b": [2, 4]})
+        part = model.replace("00002-of", "00003-of")
+        with Hosts(2, **changes) as hosts:
+            self.refused(hosts, model, word="no rank has part 3 of the model's 4, " + model, rank="")
+        model, _, changes = self.spread("short", {"a": [1, 2], "b": [3, 4]})
+        part = os.path.join(changes["replace"]["b"][os.path.dirname(model)], os.path.basename(part))
+        os.truncate(part, os.path.getsize(part) - 1)
+        with Hosts(2, **changes) as hosts:
+            self.refused(hosts, model, word=os.path.basename(part) + ": ")
+        with open(part, "r+b") as f:
+            data = bytearray(f.read())
+            at = data.index(b"split.tensors.count") + len(b"split.tensors.count") + 4
+            data[at] += 1
+            f.seek(0)
+            f.write(data + b"\0")
+        with Hosts(2, **changes) as hosts:
+            self.refused(hosts, model, word="part 3 of its model file")
+        model, _, changes = self.spread("headless", {"a": [2], "b": [1, 3, 4]})
+        with Hosts(2, **changes) as hosts:
+            self.refused(hosts, model, word="rank 0 needs the model file, or the first of its parts", rank="")
+
     def moved(self, hosts, model, cache, whole=os.path.getsize(DEMO) if os.path.exists(DEMO) else 0):
         """How many times 1 MiB went from host to host, at least; ids are those of one process."""
         plan, messages = self.check_ids(3, model, "--cache-dir", cache, hosts=hosts)
         self.assertEqual(len(plan), 3)
-        n_bytes = re.search(r"; (\d+) bytes of the model file went to 2 ranks without it", messages)
+        n_bytes = re.search(r"; (\d+) bytes of the model file went to [23] ranks that lacked them", messages)
         self.assertLess(int(n_bytes[1]), 2 * whole)
         return min(int(n_bytes[1]) >> 20, 2)
 
@@ -295,14 +344,14 @@ class Network(Case):
         with Hosts(2, hide={"b": [model]}) as hosts:
             self.refused(hosts, model, "--cache-dir", "/dev/null/cache", word="/dev/null cannot be made")
 
-    def refused(self, hosts, model, *args, word=""):
+    def refused(self, hosts, model, *args, word="", rank="rank 1 on "):
         """One line names rank, host and file."""
         done = run_ranks(2, ["generate", model, "--log-level", "warn", *GENERATE, *args], hosts=hosts)
         self.assertGreater(done.status, 0, str(done))
         self.assertEqual((done.stdout, done.left), (b"", []), str(done))
         lines = [line for line in done.stderr.splitlines() if b"plm:rsh: Warning" not in line]  # a race in mpirun
         self.assertEqual(len(lines), 1, str(done))
-        for words in ("rank 1 on " + hosts.names["b"], word or model):
+        for words in (rank and rank + hosts.names["b"], word or model):
             self.assertIn(words, done.stderr.decode())
 
 

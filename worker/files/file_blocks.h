@@ -1,7 +1,7 @@
 /* worker/files/file_blocks.h - a model file as blocks of MR_FILE_BLOCK_BYTES, each named by its SHA-256. The last
  * block may be shorter.
- * The answer to a FileRequest is a frame of the link MR_LINK_FILE. Fields of the frame: step is the first block, type
- * is an mr_file_answer, rows is the number of hashes, row_bytes repeats the fetch of the request.
+ * The answer to a FileRequest is a frame of the link MR_LINK_FILE_ANSWERS. Fields of the frame: step is the first
+ * block, type is an mr_file_answer, rows is the number of hashes, row_bytes repeats the fetch of the request.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_BLOCKS_H

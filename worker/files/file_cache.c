@@ -119,12 +119,16 @@ static mr_status read_list(mr_file_cache *c, mr_err *err) {
     return MR_OK;
 }
 
-static char *name_file(const mr_file_cache *c, const char *folder, const char *ending) {
+static char *name_file(const char *folder, uint64_t file_bytes, uint64_t digest, const char *ending) {
     size_t size = strlen(folder) + 64;
     char *path = mr_alloc(size);
     if (path)
-        snprintf(path, size, "%s/%016" PRIx64 "-%" PRIu64 ".%s", folder, c->digest, c->file_bytes, ending);
+        snprintf(path, size, "%s/%016" PRIx64 "-%" PRIu64 ".%s", folder, digest, file_bytes, ending);
     return path;
+}
+
+char *mr_file_cache_name(const char *folder, uint64_t file_bytes, uint64_t digest) {
+    return name_file(folder, file_bytes, digest, "gguf");
 }
 
 mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t digest, mr_file_cache **out,
@@ -134,8 +138,8 @@ mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t d
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a cache");
     *c = (mr_file_cache){
         .file_bytes = file_bytes, .digest = digest, .n_blocks = mr_file_n_blocks(file_bytes), .fd = -1, .list_fd = -1};
-    c->path = name_file(c, folder, "gguf");
-    c->list_path = name_file(c, folder, "blocks");
+    c->path = mr_file_cache_name(folder, file_bytes, digest);
+    c->list_path = name_file(folder, file_bytes, digest, "blocks");
     c->listed = mr_alloc_array((size_t)c->n_blocks, sizeof *c->listed);
     c->in_doubt = mr_alloc_array((size_t)c->n_blocks, sizeof *c->in_doubt);
     c->block = mr_alloc(MR_FILE_BLOCK_BYTES);

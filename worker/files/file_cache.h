@@ -21,11 +21,13 @@
 
 typedef struct mr_file_cache mr_file_cache;
 
-/* folder must exist. digest names the model file (mr_hello_file_digest). */
+/* folder must exist. digest names the model file (mr_gguf_digest). */
 MR_MUST_USE mr_status mr_file_cache_open(const char *folder, uint64_t file_bytes, uint64_t digest, mr_file_cache **out,
                                          mr_err *err);
 /* Waits for a sealing under way, and starts none. NULL is accepted. */
 void mr_file_cache_close(mr_file_cache *c);
+/* The path that the file with the blocks has in a folder. mr_free; NULL: no memory. */
+char *mr_file_cache_name(const char *folder, uint64_t file_bytes, uint64_t digest);
 /* The path of the file with the blocks. */
 const char *mr_file_cache_path(const mr_file_cache *c);
 

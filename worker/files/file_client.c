@@ -54,38 +54,64 @@ typedef struct source {
 struct mr_file_client {
     mr_file_client_config config;
     mr_file_cache *cache;
-    uint64_t n_blocks, n_missing; /* n_missing: blocks of the fetch that are not BLOCK_HERE */
-    block *blocks;                /* [n_blocks] */
-    source sources[MR_FILE_MAX_SOURCES];
-    uint64_t *parts; /* [2 * n_parts]: where config.part_bytes and config.part_header_bytes point */
-    int32_t n_live;  /* sources with open links */
-    uint32_t fetch;  /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
+    mr_file_part *parts; /* [n_parts]: where config.parts points */
+    uint64_t file_bytes, n_blocks;
+    block *blocks; /* [n_blocks] */
+    /* Of the part that is fetched: its blocks, how many of them the fetch still lacks, and its sources. */
+    uint64_t first, end, n_missing;
+    source sources[MR_MAX_PART_SOURCES];
+    int32_t n_sources, n_live; /* n_live: sources with open links */
+    uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
     uint64_t done_bytes, total_bytes, moved_bytes;
     mr_status lost; /* error of the source that was dropped last */
     mr_err lost_text;
 };
 
+/* Lays the parts out, and marks the blocks of those that are on this host. */
+static mr_status lay_out(mr_file_client *c, mr_err *err) {
+    int32_t n = c->config.n_parts;
+    mr_part_place *places = mr_alloc_array((size_t)n, sizeof *places);
+    uint64_t *at = mr_alloc_array((size_t)n, sizeof *at);
+    mr_status status = places && at ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRId32 " parts", n);
+    for (int32_t i = 0; i < n && status == MR_OK; i++)
+        places[i].bytes = c->parts[i].bytes;
+    if (status == MR_OK) {
+        c->file_bytes = mr_part_files_layout(places, n, at);
+        c->n_blocks = mr_file_n_blocks(c->file_bytes);
+        c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
+        if (!c->blocks)
+            status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " blocks", c->n_blocks);
+    }
+    for (int32_t i = 0; i < n && status == MR_OK; i++) {
+        c->parts[i].first_block = at[i] / MR_FILE_BLOCK_BYTES;
+        c->parts[i].end_block = c->parts[i].first_block + mr_file_n_blocks(c->parts[i].bytes);
+        for (uint64_t k = c->parts[i].first_block; k < c->parts[i].end_block && c->parts[i].n_sources == 0; k++)
+            c->blocks[k].state = BLOCK_HERE;
+    }
+    mr_free(places);
+    mr_free(at);
+    return status;
+}
+
 mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_client **out, mr_err *err) {
-    if (config->n_sources < 1 || config->n_sources > MR_FILE_MAX_SOURCES)
-        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " sources of a file", config->n_sources);
+    int32_t n_sources = 0;
+    for (int32_t i = 0; i < config->n_parts; i++)
+        n_sources = config->parts[i].n_sources > n_sources ? config->parts[i].n_sources : n_sources;
+    if (n_sources < 1 || n_sources > MR_MAX_PART_SOURCES)
+        return mr_err_set(err, MR_E_INVALID, "%" PRId32 " sources of a file", n_sources);
     mr_file_client *c = mr_alloc(sizeof *c);
     if (!c)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to fetch a file");
-    size_t n = (size_t)config->n_parts;
-    *c = (mr_file_client){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
+    *c = (mr_file_client){.config = *config};
     if (c->config.patience_ns == 0)
         c->config.patience_ns = DEFAULT_PATIENCE_NS;
     c->config.cache_folder = NULL; /* borrowed for this call only */
-    c->blocks = mr_alloc_array((size_t)c->n_blocks, sizeof *c->blocks);
-    c->parts = mr_alloc_array(2 * n, sizeof *c->parts);
-    if (c->parts) {
-        c->config.part_bytes = memcpy(c->parts, config->part_bytes, n * sizeof *c->parts);
-        c->config.part_header_bytes = memcpy(c->parts + n, config->part_header_bytes, n * sizeof *c->parts);
-    }
-    mr_status status =
-        c->blocks && c->parts
-            ? mr_file_cache_open(config->cache_folder, config->file_bytes, config->digest, &c->cache, err)
-            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " blocks", c->n_blocks);
+    c->parts = mr_alloc_array((size_t)config->n_parts, sizeof *c->parts);
+    if (c->parts)
+        c->config.parts = memcpy(c->parts, config->parts, (size_t)config->n_parts * sizeof *c->parts);
+    mr_status status = c->parts ? lay_out(c, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory to fetch a file");
+    if (status == MR_OK)
+        status = mr_file_cache_open(config->cache_folder, c->file_bytes, config->digest, &c->cache, err);
     if (status != MR_OK) {
         mr_file_client_destroy(c);
         return status;
@@ -107,10 +133,8 @@ const char *mr_file_client_path(const mr_file_client *c) {
     return mr_file_cache_path(c->cache);
 }
 
-int32_t mr_file_client_parts(const mr_file_client *c, const uint64_t **out_bytes, const uint64_t **out_header_bytes) {
-    *out_bytes = c->config.part_bytes;
-    *out_header_bytes = c->config.part_header_bytes;
-    return c->config.n_parts;
+const mr_file_client_config *mr_file_client_get_config(const mr_file_client *c) {
+    return &c->config;
 }
 
 uint64_t mr_file_client_moved_bytes(const mr_file_client *c) {
@@ -118,7 +142,7 @@ uint64_t mr_file_client_moved_bytes(const mr_file_client *c) {
 }
 
 static size_t block_bytes(const mr_file_client *c, uint64_t idx) {
-    return mr_file_block_bytes(c->config.file_bytes, idx);
+    return mr_file_block_bytes(c->file_bytes, idx);
 }
 
 /* --- Sources ----------------------------------------------------------------------------------------------------- */
@@ -131,15 +155,18 @@ static void close_source(mr_file_client *c, source *s) {
     s->out = NULL;
 }
 
-static mr_status open_sources(mr_file_client *c, mr_err *err) {
+/* Opens links with the sources of a part. */
+static mr_status open_sources(mr_file_client *c, const mr_file_part *part, mr_err *err) {
     mr_status status = MR_OK;
     c->n_live = 0;
+    c->n_sources = part->n_sources;
+    memset(c->sources, 0, sizeof c->sources);
     c->fetch = (uint32_t)mr_clock_now_ns();
-    for (int32_t i = 0; i < c->config.n_sources && status == MR_OK; i++) {
+    for (int32_t i = 0; i < part->n_sources && status == MR_OK; i++) {
         source *s = &c->sources[i];
-        *s = (source){.rank = c->config.sources[i]};
-        status = mr_inbox_create(c->config.channel, s->rank, MR_LINK_FILE, 0, MR_FILE_ANSWER_SLOTS, MR_FILE_BLOCK_BYTES,
-                                 &s->in, err);
+        *s = (source){.rank = part->sources[i], .next_hash = c->first, .next_block = c->first};
+        status = mr_inbox_create(c->config.channel, s->rank, MR_LINK_FILE_ANSWERS, 0, MR_FILE_ANSWER_SLOTS,
+                                 MR_FILE_BLOCK_BYTES, &s->in, err);
         c->n_live += status == MR_OK;
         if (status == MR_OK)
             status = mr_outbox_create(c->config.channel, s->rank, MR_LINK_FILE, 0, MR_FILE_REQUEST_SLOTS,
@@ -163,7 +190,7 @@ static void close_sources(mr_file_client *c) {
     mr_err ignored;
     bool sent = false;
     int64_t deadline = mr_clock_now_ns() + FLUSH_NS;
-    for (int32_t i = 0; i < c->config.n_sources; i++) {
+    for (int32_t i = 0; i < c->n_sources; i++) {
         source *s = &c->sources[i];
         if (s->out && send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__NO_MORE, 0, 0, &sent, &ignored) == MR_OK)
             mr_outbox_flush(s->out, deadline);
@@ -173,7 +200,7 @@ static void close_sources(mr_file_client *c) {
 
 /* Makes every source search for missing blocks from `first` on again. */
 static void look_again(mr_file_client *c, uint64_t first) {
-    for (int32_t i = 0; i < c->config.n_sources; i++)
+    for (int32_t i = 0; i < c->n_sources; i++)
         c->sources[i].next_block = c->sources[i].next_block < first ? c->sources[i].next_block : first;
 }
 
@@ -185,16 +212,16 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
         mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
     mr_log_write(MR_LOG_DEBUG, "worker", "the fetch of the model file goes on without a source: %s", c->lost_text.text);
     close_source(c, &c->sources[idx]);
-    for (uint64_t i = 0; i < c->n_blocks; i++) {
+    for (uint64_t i = c->first; i < c->end; i++) {
         block *b = &c->blocks[i];
         b->failed = 0; /* sources with a mismatch may be the only sources left: ask them again, for the error text */
         if (b->asked != idx || (b->state != BLOCK_HASH_ASKED && b->state != BLOCK_ASKED))
             continue;
         b->state = b->state == BLOCK_ASKED ? BLOCK_MISSING : BLOCK_NO_HASH;
     }
-    look_again(c, 0);
-    for (int32_t i = 0; i < c->config.n_sources; i++)
-        c->sources[i].next_hash = 0;
+    look_again(c, c->first);
+    for (int32_t i = 0; i < c->n_sources; i++)
+        c->sources[i].next_hash = c->first;
 }
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
@@ -243,11 +270,11 @@ static mr_status note_damaged(mr_file_client *c, int32_t idx, uint64_t block_idx
     bool others = false;
     b->failed |= (uint8_t)(1u << idx);
     b->state = BLOCK_MISSING;
-    for (int32_t i = 0; i < c->config.n_sources; i++)
+    for (int32_t i = 0; i < c->n_sources; i++)
         others = others || (c->sources[i].in && !(b->failed >> i & 1));
     look_again(c, block_idx);
     mr_channel_peer_name(c->config.channel, c->sources[idx].rank, giver);
-    mr_channel_peer_name(c->config.channel, c->config.sources[b->hashed_by], hasher);
+    mr_channel_peer_name(c->config.channel, c->sources[b->hashed_by].rank, hasher);
     mr_status status = mr_err_set(
         err, MR_E_FORMAT, "block %" PRIu64 " of the model file (SHA-256 %s...) from %s is not %s%s (%s...); hint: %s",
         block_idx, mr_file_hash_text(found, is), giver, b->hashed_by == idx ? "the one that it announced" : "that of ",
@@ -326,9 +353,9 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
 static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
     source *s = &c->sources[idx];
     uint32_t n = 0;
-    while (s->next_hash < c->n_blocks && c->blocks[s->next_hash].state != BLOCK_NO_HASH)
+    while (s->next_hash < c->end && c->blocks[s->next_hash].state != BLOCK_NO_HASH)
         s->next_hash++;
-    while (n < HASHES_AT_ONCE && s->next_hash + n < c->n_blocks && c->blocks[s->next_hash + n].state == BLOCK_NO_HASH)
+    while (n < HASHES_AT_ONCE && s->next_hash + n < c->end && c->blocks[s->next_hash + n].state == BLOCK_NO_HASH)
         n++;
     if (n == 0)
         return MR_OK;
@@ -346,7 +373,7 @@ static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, 
 static bool may_give(const mr_file_client *c, const block *b, int32_t idx) {
     if (b->state != BLOCK_MISSING || b->failed >> idx & 1)
         return false;
-    for (int32_t i = 0; b->hashed_by == idx && i < c->config.n_sources; i++)
+    for (int32_t i = 0; b->hashed_by == idx && i < c->n_sources; i++)
         if (i != idx && c->sources[i].in && !(b->failed >> i & 1))
             return false;
     return true;
@@ -354,9 +381,9 @@ static bool may_give(const mr_file_client *c, const block *b, int32_t idx) {
 
 static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
     source *s = &c->sources[idx];
-    while (s->next_block < c->n_blocks && !may_give(c, &c->blocks[s->next_block], idx))
+    while (s->next_block < c->end && !may_give(c, &c->blocks[s->next_block], idx))
         s->next_block++;
-    if (s->next_block == c->n_blocks)
+    if (s->next_block == c->end)
         return MR_OK;
     mr_status status = send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__BLOCK, s->next_block, 1, out_sent, err);
     if (*out_sent) {
@@ -392,21 +419,20 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
 
 /* Marks the blocks of the ranges, and checks that the file system has room for them. */
 static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int32_t n, mr_err *err) {
-    c->n_missing = c->done_bytes = c->total_bytes = 0;
+    c->done_bytes = c->total_bytes = 0;
     for (uint64_t i = 0; i < c->n_blocks; i++)
         if (c->blocks[i].state != BLOCK_HERE)
             c->blocks[i].state = BLOCK_IDLE; /* a failed fetch leaves other states behind */
     for (int32_t r = 0; r < n; r++) {
         if (ranges[r].bytes == 0)
             continue;
-        if (ranges[r].at >= c->config.file_bytes || ranges[r].bytes > c->config.file_bytes - ranges[r].at)
+        if (ranges[r].at >= c->file_bytes || ranges[r].bytes > c->file_bytes - ranges[r].at)
             return mr_err_set(err, MR_E_INVALID, "a range of the model file that lies outside of it");
         uint64_t last = (ranges[r].at + ranges[r].bytes - 1) / MR_FILE_BLOCK_BYTES;
         for (uint64_t i = ranges[r].at / MR_FILE_BLOCK_BYTES; i <= last; i++) {
             if (c->blocks[i].state != BLOCK_IDLE)
                 continue;
             c->blocks[i] = (block){.state = BLOCK_NO_HASH, .asked = NOBODY, .hashed_by = NOBODY};
-            c->n_missing++;
             if (!mr_file_cache_lists(c->cache, i))
                 c->total_bytes += block_bytes(c, i);
         }
@@ -435,7 +461,7 @@ static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
 
 /* One round with all sources. *did: at least one answer has come. */
 static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
-    for (int32_t i = 0; i < c->config.n_sources; i++) {
+    for (int32_t i = 0; i < c->n_sources; i++) {
         bool fatal = false;
         if (!c->sources[i].in)
             continue;
@@ -459,6 +485,7 @@ static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
     while (status == MR_OK && c->n_missing > 0) {
         bool did = false;
         status = turn(c, &did, err);
+        did = mr_file_server_serve(c->config.server, 0) || did;
         int64_t now = mr_clock_now_ns();
         if (status == MR_OK && wait->progress)
             wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
@@ -470,18 +497,33 @@ static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
     return status;
 }
 
+/* Fetches the marked blocks of a part. *any: there were some. */
+static mr_status fetch_part(mr_file_client *c, const mr_file_part *part, const mr_file_wait *wait, bool *any,
+                            mr_err *err) {
+    c->first = part->first_block;
+    c->end = part->end_block;
+    c->n_missing = 0;
+    for (uint64_t i = c->first; i < c->end; i++)
+        c->n_missing += c->blocks[i].state == BLOCK_NO_HASH;
+    if (c->n_missing == 0)
+        return MR_OK;
+    *any = true;
+    mr_status status = open_sources(c, part, err);
+    if (status == MR_OK)
+        status = run(c, wait, err);
+    close_sources(c);
+    return status;
+}
+
 mr_status mr_file_client_fetch(mr_file_client *c, const mr_file_range *ranges, int32_t n, const mr_file_wait *wait,
                                mr_err *err) {
     mr_err text;
+    bool any = false;
     mr_status status = note_needs(c, ranges, n, &text);
-    if (status == MR_OK && c->n_missing > 0) {
-        status = open_sources(c, &text);
-        if (status == MR_OK)
-            status = run(c, wait, &text);
-        close_sources(c);
-        if (status == MR_OK)
-            status = mr_file_cache_seal(c->cache, &text);
-    }
+    for (int32_t i = 0; i < c->config.n_parts && status == MR_OK; i++)
+        status = fetch_part(c, &c->parts[i], wait, &any, &text);
+    if (status == MR_OK && any)
+        status = mr_file_cache_seal(c->cache, &text);
     if (status != MR_OK)
         mr_err_set(err, status, "%s", text.text);
     return status;
@@ -493,7 +535,8 @@ mr_status mr_file_client_settle(mr_file_client *c, const mr_file_wait *wait, mr_
         mr_status status = mr_file_cache_sealed(c->cache, &done, err);
         if (status == MR_OK && !done && wait->told_to_end && wait->told_to_end(wait->ctx))
             status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
-        if (status == MR_OK && !done)
+        bool did = mr_file_server_serve(c->config.server, 0);
+        if (status == MR_OK && !done && !did)
             status = mr_channel_wait(c->config.channel, mr_clock_now_ns() + DISK_LOOK_NS, err);
         if (status != MR_OK || done)
             return status;

@@ -1,8 +1,9 @@
-/* worker/files/file_client.h - fetches parts of the model file to a host that does not have the file. Sources are the
- * ranks that have the file (worker/files/file_server.h). Blocks go into the cache (worker/files/file_cache.h), whose
- * file is read like the original. With several sources, the hash of a block comes from one source and the block from
- * another source. In this way the client notices files that differ, and asks another source for a damaged block.
- * Owns:    the cache, and during a fetch a link with each source. Borrows: the channel.
+/* worker/files/file_client.h - fetches what a host lacks of the model file. The sources of a part are ranks that have
+ * it (worker/files/file_server.h). Parts are fetched one after the other, so that few sources send at a time. Blocks go
+ * into the cache (worker/files/file_cache.h), whose file is read like the original. With several sources, the hash of a
+ * block comes from one source and the block from another source. In this way the client notices files that differ, and
+ * asks another source for a damaged block.
+ * Owns:    the cache, and during a fetch a link with each source. Borrows: the channel, the server.
  * Threads: that of the channel. fetch returns when all blocks are in the cache file; the disk may still be writing.
  * Errors:  of the last source, with the name of its rank: MR_E_PEER_LOST, MR_E_FORMAT (a block does not match its
  *          hash), MR_E_TIMEOUT, MR_E_PROTOCOL, MR_E_IO (the source cannot read the file); MR_E_CANCELLED (told to
@@ -13,18 +14,24 @@
 
 #include "engine/base/status.h"
 #include "proto/channel.h"
+#include "proto/limits.h"
+#include "worker/files/file_server.h"
 
-enum { MR_FILE_MAX_SOURCES = 4 };
+typedef struct mr_file_part {
+    uint64_t bytes, header_bytes;         /* header_bytes: in front of the tensors */
+    int32_t sources[MR_MAX_PART_SOURCES]; /* ranks */
+    int32_t n_sources;                    /* 0: the part is on this host */
+    uint64_t first_block, end_block;      /* set by the client */
+} mr_file_part;
 
 typedef struct mr_file_client_config {
     mr_channel *channel;
     const char *cache_folder; /* must exist */
-    const char *model_path;   /* path of the file on the sources, for messages; outlives the client */
-    uint64_t file_bytes, digest;
-    int32_t n_parts;                                /* 1 to MR_MAX_FILE_PARTS */
-    const uint64_t *part_bytes, *part_header_bytes; /* [n_parts] of the parts, in order; copied */
-    int32_t sources[MR_FILE_MAX_SOURCES];           /* ranks */
-    int32_t n_sources;
+    const char *model_path;   /* of the parts on this host, and of the file on the sources; outlives the client */
+    uint64_t digest;
+    const mr_file_part *parts; /* [n_parts], in order; copied */
+    int32_t n_parts;           /* 1 to MR_MAX_FILE_PARTS */
+    mr_file_server *server;    /* serves others while this client waits; may be NULL */
     int64_t patience_ns; /* timeout of a source with open requests; a warning comes after a tenth; 0: five minutes */
 } mr_file_client_config;
 
@@ -37,10 +44,10 @@ typedef struct mr_file_client mr_file_client;
 MR_MUST_USE mr_status mr_file_client_create(const mr_file_client_config *config, mr_file_client **out, mr_err *err);
 void mr_file_client_destroy(mr_file_client *c);
 
-/* The path of the cached file, which has holes where nothing was fetched. */
+/* The path of the cached file, which has holes where nothing was fetched, and in place of parts on this host. */
 const char *mr_file_client_path(const mr_file_client *c);
-/* The parts of the file: how many, their bytes, and of each the bytes in front of the tensors. */
-int32_t mr_file_client_parts(const mr_file_client *c, const uint64_t **out_bytes, const uint64_t **out_header_bytes);
+/* The config, with a copy of the parts. */
+const mr_file_client_config *mr_file_client_get_config(const mr_file_client *c);
 /* Bytes of all blocks received so far. */
 uint64_t mr_file_client_moved_bytes(const mr_file_client *c);
 
@@ -50,7 +57,7 @@ typedef struct mr_file_wait {
     void *ctx;                                                          /* argument of both functions */
 } mr_file_wait;
 
-/* Fetches the blocks of these ranges that the cached file does not have yet. */
+/* Fetches the blocks of these ranges that neither this host nor the cached file has. */
 MR_MUST_USE mr_status mr_file_client_fetch(mr_file_client *c, const mr_file_range *ranges, int32_t n,
                                            const mr_file_wait *wait, mr_err *err);
 /* Waits until all fetched blocks are on the disk. An error says that the disk could not keep them. */

@@ -18,7 +18,6 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
-#include "engine/gguf/part_files.h"
 
 enum {
     MAGIC = 0x3148524d, /* "MRH1" */
@@ -37,7 +36,7 @@ struct mr_file_hashes {
     mr_file_hashes_config config;
     char *path, *kept_path;
     mr_part_files files;
-    uint64_t n_blocks, changed_ns;
+    uint64_t file_bytes, n_blocks, changed_ns;
     mr_thread *threads[MAX_THREADS];
     int32_t n_threads;
     mr_mutex lock; /* guards what follows */
@@ -53,7 +52,7 @@ struct mr_file_hashes {
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
 mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, mr_err *err) {
-    size_t bytes = mr_file_block_bytes(h->config.file_bytes, idx);
+    size_t bytes = mr_file_block_bytes(h->file_bytes, idx);
     return mr_part_files_read(&h->files, mr_file_block_at(idx), out, bytes, err);
 }
 
@@ -70,7 +69,7 @@ static uint8_t *read_kept(const mr_file_hashes *h) {
     FILE *f = data ? fopen(h->kept_path, "rbe") : NULL;
     bool good = f && fread(data, 1, bytes + 1, f) == bytes && mr_load_le32(data + AT_MAGIC) == MAGIC &&
                 mr_load_le32(data + AT_BLOCK_BYTES) == MR_FILE_BLOCK_BYTES &&
-                mr_load_le64(data + AT_FILE_BYTES) == h->config.file_bytes &&
+                mr_load_le64(data + AT_FILE_BYTES) == h->file_bytes &&
                 mr_load_le64(data + AT_CHANGED) == h->changed_ns &&
                 mr_load_le64(data + bytes - SUM_BYTES) == XXH3_64bits(data, bytes - SUM_BYTES);
     if (f)
@@ -111,7 +110,7 @@ static void keep(mr_file_hashes *h) {
     if (f) {
         mr_store_le32(data + AT_MAGIC, MAGIC);
         mr_store_le32(data + AT_BLOCK_BYTES, MR_FILE_BLOCK_BYTES);
-        mr_store_le64(data + AT_FILE_BYTES, h->config.file_bytes);
+        mr_store_le64(data + AT_FILE_BYTES, h->file_bytes);
         mr_store_le64(data + AT_CHANGED, h->changed_ns);
         memcpy(data + HEADER_BYTES, h->hashes, (size_t)h->n_blocks * sizeof *h->hashes);
         mr_store_le64(data + bytes - SUM_BYTES, XXH3_64bits(data, bytes - SUM_BYTES));
@@ -154,7 +153,7 @@ static void compute(void *ctx) {
         mr_status status = block ? mr_file_hashes_read(h, idx, block, &err)
                                  : mr_err_set(&err, MR_E_NO_MEMORY, "no memory to hash a file");
         if (status == MR_OK)
-            mr_file_hash_of(block, mr_file_block_bytes(h->config.file_bytes, idx), &hash);
+            mr_file_hash_of(block, mr_file_block_bytes(h->file_bytes, idx), &hash);
         mr_mutex_lock(&h->lock);
         h->hashes[idx] = hash;
         h->states[idx] = status == MR_OK ? BLOCK_KNOWN : BLOCK_UNKNOWN;
@@ -183,6 +182,10 @@ static mr_status start_threads(mr_file_hashes *h, mr_err *err) {
 mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_file_hash *out, bool *out_known,
                              mr_err *err) {
     bool known = true, news = false;
+    for (uint64_t i = first; i < first + n; i++)
+        if (!mr_part_files_has(&h->files, mr_file_block_at(i)))
+            return mr_err_set(err, MR_E_NOT_FOUND, "%.200s: block %" PRIu64 " is of a part that is not here", h->path,
+                              i);
     mr_mutex_lock(&h->lock);
     mr_status status = h->status;
     if (status != MR_OK)
@@ -209,23 +212,25 @@ mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_f
 
 /* --- Open and close ---------------------------------------------------------------------------------------------- */
 
-/* The parts of a model have one list of hashes, which has the name of the first part. A change of any part makes the
- * list invalid. */
+/* The parts of a model have one list of hashes, which has the name of the first part here. A change of any part makes
+ * the list invalid. */
 static mr_status open_file(mr_file_hashes *h, mr_err *err) {
     struct stat st, first = {0};
-    mr_status status = mr_part_files_open(h->path, &h->files, err);
+    bool any = false;
+    mr_status status = mr_part_files_open_places(h->path, h->config.parts, h->config.n_parts, NULL, &h->files, err);
     if (status != MR_OK)
         return status;
-    if (h->files.bytes != h->config.file_bytes)
-        return mr_err_set(err, MR_E_IO, "%.200s has %" PRIu64 " bytes now, it had %" PRIu64, h->path, h->files.bytes,
-                          h->config.file_bytes);
+    h->file_bytes = h->files.bytes;
+    h->n_blocks = mr_file_n_blocks(h->file_bytes);
     for (int32_t i = 0; i < h->files.n; i++) {
+        if (h->files.parts[i].fd < 0)
+            continue;
         if (fstat(h->files.parts[i].fd, &st) != 0)
             return mr_err_set(err, MR_E_IO, "%.200s cannot be opened: %s", h->path, strerror(errno));
         uint64_t changed_ns = (uint64_t)st.st_mtim.tv_sec * MR_NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
-        h->changed_ns = i == 0 ? changed_ns : XXH3_64bits_withSeed(&changed_ns, sizeof changed_ns, h->changed_ns);
-        if (i == 0)
-            first = st;
+        h->changed_ns = any ? XXH3_64bits_withSeed(&changed_ns, sizeof changed_ns, h->changed_ns) : changed_ns;
+        first = any ? first : st;
+        any = true;
     }
     size_t size = h->config.folder ? strlen(h->config.folder) + 64 : 0;
     h->kept_path = size ? mr_alloc(size) : NULL;
@@ -239,15 +244,16 @@ mr_status mr_file_hashes_open(const mr_file_hashes_config *config, mr_file_hashe
     mr_file_hashes *h = mr_alloc(sizeof *h);
     if (!h)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the hashes of a file");
-    *h = (mr_file_hashes){.config = *config, .n_blocks = mr_file_n_blocks(config->file_bytes)};
+    *h = (mr_file_hashes){.config = *config};
     mr_mutex_init(&h->lock);
     mr_cond_init(&h->wanted);
     h->path = mr_strdup(config->path);
+    mr_status status = h->path ? open_file(h, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
+    h->config.parts = NULL; /* borrowed for this call only */
     h->states = mr_alloc_array((size_t)h->n_blocks, sizeof *h->states);
     h->hashes = mr_alloc_array((size_t)h->n_blocks, sizeof *h->hashes);
-    mr_status status = h->path && h->states && h->hashes
-                           ? open_file(h, err)
-                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " hashes", h->n_blocks);
+    if (status == MR_OK && (!h->states || !h->hashes))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %" PRIu64 " hashes", h->n_blocks);
     if (status != MR_OK) {
         mr_file_hashes_close(h);
         return status;

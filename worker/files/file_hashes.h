@@ -2,7 +2,8 @@
  * compute the hashes on request. The cache folder keeps the hashes, so that the next start does not compute them again.
  *   DEVICE-INODE.hashes  "MRH1", u32 block size, u64 file size, u64 modification time; one SHA-256 for each block, zero
  *                        where the hash is not known; XXH3-64 of all bytes before
- * Owns:    a descriptor, threads. Borrows: ctx.
+ * Of a model in parts, a host may have some parts only.
+ * Owns:    descriptors, threads. Borrows: ctx.
  * Threads: the caller uses one thread. The threads of this object call `ready`.
  * Errors:  of opening and reading the model file. A cache file that cannot be read or written is ignored. */
 // SPDX-License-Identifier: Apache-2.0
@@ -10,13 +11,15 @@
 #define MR_WORKER_FILES_FILE_HASHES_H
 
 #include "engine/base/status.h"
+#include "engine/gguf/part_files.h"
 #include "worker/files/file_blocks.h"
 
 typedef struct mr_file_hashes_config {
     const char *path;
-    uint64_t file_bytes; /* expected size; MR_E_IO if the file has another size */
-    const char *folder;  /* cache folder, must exist; NULL: hashes are not kept */
-    int32_t n_threads;   /* started when the first hash has to be computed */
+    const mr_part_place *parts; /* [n_parts], read by open only */
+    int32_t n_parts;
+    const char *folder; /* cache folder, must exist; NULL: hashes are not kept */
+    int32_t n_threads;  /* started when the first hash has to be computed */
     /* Called when a hash is computed or reading fails. A lock is held: ready must not call back. */
     void (*ready)(void *ctx);
     void *ctx;
@@ -30,7 +33,7 @@ void mr_file_hashes_close(mr_file_hashes *h);
 
 /* The hashes of blocks [first, first + n) of the file. If some hashes are not known yet, *out_known is false, out is
  * not written, and the threads compute the missing hashes in the order of the file. Once reading has failed, every call
- * returns the error. */
+ * returns the error. MR_E_NOT_FOUND: this host does not have the part in which a block lies. */
 MR_MUST_USE mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_file_hash *out,
                                          bool *out_known, mr_err *err);
 /* Reads block idx into out. */

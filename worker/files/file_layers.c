@@ -5,19 +5,21 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
-#include "engine/gguf/part_files.h"
 #include "proto/limits.h"
 
 mr_status mr_file_layers_open(mr_file_client *c, const mr_file_wait *wait, mr_gguf **out, mr_err *err) {
-    const uint64_t *bytes, *header_bytes;
-    uint64_t at[MR_MAX_FILE_PARTS];
+    const mr_file_client_config *config = mr_file_client_get_config(c);
+    int32_t n = config->n_parts;
     mr_file_range headers[MR_MAX_FILE_PARTS];
-    int32_t n = mr_file_client_parts(c, &bytes, &header_bytes);
-    (void)mr_part_files_layout(bytes, n, at);
-    for (int32_t i = 0; i < n; i++)
-        headers[i] = (mr_file_range){at[i], header_bytes[i]};
+    mr_part_place places[MR_MAX_FILE_PARTS];
+    for (int32_t i = 0; i < n; i++) {
+        const mr_file_part *p = &config->parts[i];
+        headers[i] = (mr_file_range){p->first_block * MR_FILE_BLOCK_BYTES, p->header_bytes};
+        places[i] = (mr_part_place){p->bytes, p->n_sources == 0};
+    }
     mr_status status = mr_file_client_fetch(c, headers, n, wait, err);
-    return status == MR_OK ? mr_gguf_open_cached(mr_file_client_path(c), bytes, n, out, err) : status;
+    return status == MR_OK ? mr_gguf_open_places(config->model_path, places, n, mr_file_client_path(c), out, err)
+                           : status;
 }
 
 /* Whether a stage of this range reads the tensor. */

@@ -40,7 +40,7 @@ typedef struct peer {
 
 struct mr_file_server {
     mr_channel *channel;
-    uint64_t file_bytes;
+    uint64_t file_bytes;    /* of the virtual file */
     mr_file_hashes *hashes; /* NULL: problem says why there is no file */
     mr_err problem;
     peer *peers;
@@ -72,11 +72,14 @@ mr_status mr_file_server_create(const mr_file_server_config *config, mr_file_ser
     mr_file_server *s = mr_alloc(sizeof *s);
     if (!s)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a file server");
-    *s = (mr_file_server){.channel = config->channel, .file_bytes = config->file_bytes};
+    uint64_t at[MR_GGUF_MAX_PARTS];
+    *s = (mr_file_server){.channel = config->channel,
+                          .file_bytes = mr_part_files_layout(config->parts, config->n_parts, at)};
     s->peers = mr_alloc_array((size_t)config->n_peers, sizeof *s->peers);
     s->arena = mr_arena_create_whole(ARENA_BYTES);
     const mr_file_hashes_config hashes = {.path = config->path,
-                                          .file_bytes = config->file_bytes,
+                                          .parts = config->parts,
+                                          .n_parts = config->n_parts,
                                           .folder = config->cache_folder,
                                           .n_threads = config->n_threads,
                                           .ready = wake,
@@ -192,7 +195,7 @@ static mr_status begin_turn(mr_file_server *s, peer *p, mr_err *err) {
     if (s->n_served == MAX_SERVED)
         return MR_OK;
     mr_status status =
-        mr_outbox_create(s->channel, p->rank, MR_LINK_FILE, 0, SEND_SLOTS, MR_FILE_BLOCK_BYTES, &p->out, err);
+        mr_outbox_create(s->channel, p->rank, MR_LINK_FILE_ANSWERS, 0, SEND_SLOTS, MR_FILE_BLOCK_BYTES, &p->out, err);
     s->n_served += status == MR_OK;
     return status;
 }

@@ -13,25 +13,9 @@
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
-#include "engine/gguf/part_files.h"
+#include "engine/gguf/gguf_digest.h"
 
 _Static_assert((int)MR_GGUF_MAX_PARTS <= (int)MR_MAX_FILE_PARTS, "a model has more parts than a hello holds");
-
-enum { SAMPLE_BYTES = 64 }; /* bytes from the middle of each tensor */
-
-uint64_t mr_hello_file_digest(const mr_gguf *g) {
-    uint64_t digest = 0;
-    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++) {
-        const mr_gguf_part *p = mr_gguf_part_at(g, i);
-        digest = XXH3_64bits_withSeed(mr_gguf_file_data(g) + p->at, p->header_bytes, digest);
-    }
-    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
-        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
-        size_t n = t->bytes < SAMPLE_BYTES ? t->bytes : SAMPLE_BYTES;
-        digest = XXH3_64bits_withSeed(t->data + (t->bytes - n) / 2, n, digest);
-    }
-    return digest;
-}
 
 /* A digest of the control groups of this process. Control groups limit memory beside the memory of the host. */
 static uint64_t memory_group(void) {
@@ -43,23 +27,37 @@ static uint64_t memory_group(void) {
     return XXH3_64bits(text, n);
 }
 
-/* A missing file is no problem: another rank may have the file. */
-static mr_status look_at_file(mr_hello *h, const char *path) {
+/* A missing part is no problem: another rank may have it. */
+static mr_status look_at_part(mr_hello *h, const char *path, int32_t idx) {
+    Millrace__FilePart *p = &h->parts[idx];
     mr_gguf *g = NULL;
-    mr_status status = mr_gguf_open(path, &g, &h->problem);
+    mr_err ignored;
+    mr_status status = mr_gguf_open_part(path, idx, &g, &h->problem);
     if (status != MR_OK)
         return status == MR_E_NOT_FOUND ? MR_OK : status;
-    h->message.file_bytes = mr_gguf_file_bytes(g);
-    h->message.n_part_bytes = h->message.n_part_header_bytes = (size_t)mr_gguf_n_parts(g);
-    h->message.part_bytes = h->part_bytes;
-    h->message.part_header_bytes = h->part_header_bytes;
-    for (int32_t i = 0; i < mr_gguf_n_parts(g); i++) {
-        h->part_bytes[i] = mr_gguf_part_at(g, i)->bytes;
-        h->part_header_bytes[i] = mr_gguf_part_at(g, i)->header_bytes;
-    }
-    h->message.file_digest = mr_hello_file_digest(g);
+    p->bytes = mr_gguf_part_at(g, 0)->bytes;
+    p->header_bytes = mr_gguf_part_at(g, 0)->header_bytes;
+    mr_gguf_part_digests(g, &p->digest);
+    (void)!mr_gguf_get_u32(g, "split.tensors.count", &p->n_tensors, &ignored);
     mr_gguf_close(g);
     return MR_OK;
+}
+
+static mr_status look_at_file(mr_hello *h, const char *path) {
+    int32_t own, n = mr_part_files_count(path, &own);
+    mr_status status = MR_OK;
+    bool has_any = false;
+    for (int32_t i = 0; i < n && status == MR_OK; i++) {
+        millrace__file_part__init(&h->parts[i]);
+        h->part_pointers[i] = &h->parts[i];
+        status = look_at_part(h, path, i);
+        has_any = has_any || h->parts[i].bytes > 0;
+    }
+    if (status == MR_OK && has_any) {
+        h->message.n_parts = (size_t)n;
+        h->message.parts = h->part_pointers;
+    }
+    return status;
 }
 
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem) {

@@ -10,6 +10,7 @@
 #include "proto/facts_message.h"
 #include "proto/link.h"
 #include "proto/messages.h"
+#include "worker/files/file_cache.h"
 #include "worker/files/file_layers.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
@@ -88,56 +89,85 @@ static mr_status how_told(const lobby *l, mr_err *err) {
 
 /* --- The model file ---------------------------------------------------------------------------------------------- */
 
-static mr_status create_file_server(lobby *l, const Millrace__ShareFile *share, const char *folder,
-                                    const mr_err *problem, mr_err *err) {
+/* Both sides of sharing. A rank with some parts of the file gives those and asks for the others. */
+typedef struct sharing {
+    const Millrace__ShareFile *message;
+    const char *folder; /* of the cache; NULL: there is none */
+    mr_file_part parts[MR_MAX_FILE_PARTS];
+    mr_part_place places[MR_MAX_FILE_PARTS];
+    bool asks;
+} sharing;
+
+static void sharing_init(sharing *s, const Millrace__ShareFile *message, const char *folder) {
+    s->message = message;
+    s->folder = folder;
+    s->asks = false;
+    for (size_t i = 0; i < message->n_parts; i++) {
+        const Millrace__FilePart *p = message->parts[i];
+        s->parts[i] = (mr_file_part){p->bytes, p->header_bytes, .n_sources = (int32_t)p->n_sources};
+        for (size_t k = 0; k < p->n_sources; k++)
+            s->parts[i].sources[k] = (int32_t)p->sources[k];
+        s->places[i] = (mr_part_place){p->bytes, p->n_sources == 0};
+        s->asks = s->asks || p->n_sources > 0;
+    }
+}
+
+static mr_status create_file_server(lobby *l, const sharing *s, const mr_err *problem, mr_err *err) {
     const mr_file_server_config config = {.channel = l->config->channel,
                                           .path = l->config->model_path,
-                                          .cache_folder = folder,
-                                          .file_bytes = share->file_bytes,
+                                          .parts = s->places,
+                                          .n_parts = (int32_t)s->message->n_parts,
+                                          .cache_folder = s->folder,
                                           .n_threads = l->config->n_threads,
-                                          .peers = share->peers,
-                                          .n_peers = (int32_t)share->n_peers,
+                                          .peers = s->message->askers,
+                                          .n_peers = (int32_t)s->message->n_askers,
                                           .problem = problem};
     return mr_file_server_create(&config, &l->file_server, err);
 }
 
-static mr_status create_file_client(lobby *l, const Millrace__ShareFile *share, const char *folder, mr_err *err) {
-    mr_file_client_config config = {.channel = l->config->channel,
-                                    .cache_folder = folder,
-                                    .model_path = l->config->model_path,
-                                    .file_bytes = share->file_bytes,
-                                    .n_parts = (int32_t)share->n_part_bytes,
-                                    .part_bytes = share->part_bytes,
-                                    .part_header_bytes = share->part_header_bytes,
-                                    .digest = share->file_digest};
-    for (size_t i = 0; i < share->n_peers && i < MR_FILE_MAX_SOURCES; i++)
-        config.sources[config.n_sources++] = (int32_t)share->peers[i];
+static mr_status create_file_client(lobby *l, const sharing *s, mr_err *err) {
+    const mr_file_client_config config = {.channel = l->config->channel,
+                                          .cache_folder = s->folder,
+                                          .model_path = l->config->model_path,
+                                          .digest = s->message->file_digest,
+                                          .parts = s->parts,
+                                          .n_parts = (int32_t)s->message->n_parts,
+                                          .server = l->file_server};
     return mr_file_client_create(&config, &l->file_client, err);
 }
 
 static void end_sharing(lobby *l) {
-    mr_file_server_destroy(l->file_server);
     mr_file_client_destroy(l->file_client);
+    mr_file_server_destroy(l->file_server);
     l->file_server = NULL;
     l->file_client = NULL;
 }
 
-/* Creates the file server or the file client. An error becomes file_problem: the stage of this rank reports it later,
- * and the server answers every request with it. */
+/* Creates the file server, if others may ask, and the file client, if this rank lacks parts. An error becomes
+ * file_problem: the stage of this rank reports it later, and the server answers every request with it. */
 static mr_status share_file(lobby *l, mr_err *err) {
-    const Millrace__ShareFile *share = l->message->share;
+    static const char NO_ANSWER[] = "other ranks get no answer to their requests for the model file";
     char *folder = NULL;
     mr_err ignored;
     end_sharing(l);
     mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
-    if (share->gives) /* a server works without a cache folder */
-        status = create_file_server(l, share, folder, NULL, &l->file_problem);
-    else if (status == MR_OK)
-        status = create_file_client(l, share, folder, &l->file_problem);
+    sharing *s = mr_alloc(sizeof *s);
+    if (!s) {
+        status = mr_err_set(&l->file_problem, MR_E_NO_MEMORY, "no memory to share a file");
+    } else {
+        sharing_init(s, l->message->share, folder);
+        status = s->asks ? status : MR_OK; /* a server works without a cache folder */
+        if (s->message->n_askers > 0 && create_file_server(l, s, NULL, &ignored) != MR_OK) {
+            l->file_problem = ignored;
+            status = ignored.status;
+            if (create_file_server(l, s, &l->file_problem, &ignored) != MR_OK)
+                mr_log_write(MR_LOG_WARN, "worker", "%s: %s", NO_ANSWER, l->file_problem.text);
+        }
+        if (s->asks && status == MR_OK)
+            status = create_file_client(l, s, &l->file_problem);
+    }
     l->file_problem.status = status;
-    if (share->gives && status != MR_OK && create_file_server(l, share, NULL, &l->file_problem, &ignored) != MR_OK)
-        mr_log_write(MR_LOG_WARN, "worker", "other ranks get no answer to their requests for the model file: %s",
-                     l->file_problem.text);
+    mr_free(s);
     mr_free(folder);
     return mr_inbox_release(l->control, err);
 }
@@ -274,6 +304,25 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
 }
 
 /* Errors as in answer_measure. */
+static mr_status answer_headers(lobby *l, mr_err *err) {
+    Millrace__FileHeaders answer = MILLRACE__FILE_HEADERS__INIT;
+    mr_gguf *gguf = NULL;
+    mr_model_info info;
+    mr_err problem;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    status = open_model(l, &gguf, &info, &problem);
+    mr_gguf_close(gguf);
+    if (status == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.status = (uint32_t)status;
+    if (status != MR_OK)
+        answer.text = problem.text;
+    return send_report(l, &answer.base, err);
+}
+
+/* Errors as in answer_measure. */
 static mr_status answer_probe(lobby *l, mr_err *err) {
     const mr_probe_config probe = {.channel = l->config->channel,
                                    .peer = (int32_t)l->message->probe->peer,
@@ -315,6 +364,9 @@ static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
         if (!l->config->model_path)
             return false;
         *out_status = share_file(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_HEADERS:
+        *out_status = answer_headers(l, err);
         return true;
     default:
         return false;
@@ -365,5 +417,20 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);
+    return status;
+}
+
+mr_status mr_lobby_open_file(const char *path, const char *cache_dir, const mr_part_place *places, int32_t n,
+                             uint64_t digest, mr_gguf **out, mr_err *err) {
+    uint64_t at[MR_GGUF_MAX_PARTS];
+    char *folder = NULL, *cache_path = NULL;
+    mr_status status = mr_cache_dir_make(cache_dir, &folder, err);
+    if (status == MR_OK) {
+        cache_path = mr_file_cache_name(folder, mr_part_files_layout(places, n, at), digest);
+        status = cache_path ? mr_gguf_open_places(path, places, n, cache_path, out, err)
+                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
+    }
+    mr_free(cache_path);
+    mr_free(folder);
     return status;
 }

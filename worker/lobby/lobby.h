@@ -11,6 +11,7 @@
 
 #include "backends/backend.h"
 #include "engine/base/status.h"
+#include "engine/gguf/gguf.h"
 #include "proto/channel.h"
 #include "worker/stage/devices.h"
 
@@ -29,5 +30,11 @@ typedef struct mr_lobby_config {
 /* Returns MR_OK after a shutdown message. *out_abandoned: a rank is lost, so the caller must not wait for other
  * ranks. */
 MR_MUST_USE mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_err *err);
+
+/* Opens the model file of a rank that lacks some of its n parts, after its lobby has answered FetchHeaders: parts that
+ * are here beside path, the others from the cache. digest: of the model (mr_gguf_digest). Data of tensors that were not
+ * fetched reads as zeros. Any thread. */
+MR_MUST_USE mr_status mr_lobby_open_file(const char *path, const char *cache_dir, const mr_part_place *places,
+                                         int32_t n, uint64_t digest, mr_gguf **out, mr_err *err);
 
 #endif

@@ -11,7 +11,6 @@
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/serving/jinja/jinja.h"
 #include "engine/base/mem.h"
-#include "worker/lobby/hello.h"
 
 /* A broken template in the model file turns chats off and nothing else. A broken template that the user gave is an
  * error. */
@@ -78,7 +77,7 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,
-             mr_hello_file_digest(session->gguf), is_exact ? "exact" : "fast");
+             mr_session_model_digest(session), is_exact ? "exact" : "fast");
     const mr_api_config config = {.service = service,
                                   .tokenizer = tok,
                                   .chat = a->chat,

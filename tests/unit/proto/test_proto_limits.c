@@ -325,15 +325,15 @@ static void test_lobby_limits(void **state) {
 
 static void test_file_limits(void **state) {
     (void)state;
-    BROKEN_CONTROL(SHARE, share.n_peers = 0, "share file: the number of peers is 0");
-    BROKEN_CONTROL(SHARE, peers[1]++, "peer 1 is 1024");
-    BROKEN_CONTROL(SHARE, share.file_bytes++, "file_bytes is 17592186044417");
-    BROKEN_CONTROL(SHARE, share.file_bytes--, "part_bytes is 17592186044416");
-    BROKEN_CONTROL(SHARE, share.n_part_bytes = 0, "the number of parts is 0");
-    BROKEN_CONTROL(SHARE, share.n_part_header_bytes--, "the number of their headers is 511");
-    BROKEN_CONTROL(SHARE, part_bytes[7] = 0, "part_bytes is 0");
-    BROKEN_REPORT(HELLO, part_bytes[7] = 0, "part_bytes is 0");
-    BROKEN_REPORT(HELLO, hello.file_bytes = 0, "the number of parts is 512");
+    BROKEN_CONTROL(SHARE, peers[1]++, "asker 1 is 1024");
+    BROKEN_CONTROL(SHARE, share.n_parts = 0, "share file: the number of parts is 0");
+    BROKEN_CONTROL(SHARE, parts[7].bytes = 0, "part 7: bytes is 0");
+    BROKEN_CONTROL(SHARE, parts[7].header_bytes++, "part 7: header_bytes is 34359738369");
+    BROKEN_CONTROL(SHARE, parts[7].header_bytes = 0, "part 7: header_bytes is 0");
+    BROKEN_CONTROL(SHARE, parts[0].bytes++, "part 511: bytes is 34359738368");
+    BROKEN_CONTROL(SHARE, part_sources[3]++, "source 3 is 1024");
+    BROKEN_REPORT(HELLO, parts[7].header_bytes = 0, "part 7: header_bytes is 0");
+    BROKEN_REPORT(HELLO, parts[0].bytes++, "part 511: bytes is 34359738368");
     BROKEN_REQUEST(request.what = 3, "file request: what is 3");
     BROKEN_REQUEST(request.what = 1, "n_blocks is 256, allowed is 1 to 1");
     BROKEN_REQUEST(request.n_blocks = 0, "n_blocks is 0");

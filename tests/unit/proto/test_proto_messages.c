@@ -285,7 +285,7 @@ static void test_amplification_is_bounded(void **state) {
         data[at++] = 2 << 3 | 2; /* a run without fields */
         data[at++] = 0;
     }
-    expect_bytes_refused(data, at, "needs more than 65536 bytes of memory");
+    expect_bytes_refused(data, at, "needs more than 262144 bytes of memory");
     mr_free(data);
 }
 

@@ -167,10 +167,10 @@ static void hello_init(samples *s) {
     s->hello.status = MR_E_NOT_FOUND;
     s->hello.numerics = 1;
     s->hello.cores = s->hello.threads = 64;
-    s->hello.self_test = s->hello.file_digest = s->hello.memory_group = UINT64_MAX;
-    s->hello.memory_bytes = s->hello.file_bytes = UINT64_MAX;
-    s->hello.n_part_bytes = s->hello.n_part_header_bytes = MR_MAX_FILE_PARTS;
-    s->hello.part_bytes = s->hello.part_header_bytes = s->part_bytes;
+    s->hello.self_test = s->hello.memory_group = UINT64_MAX;
+    s->hello.memory_bytes = UINT64_MAX;
+    s->hello.n_parts = MR_MAX_FILE_PARTS;
+    s->hello.parts = s->part_points;
     s->pong = (Millrace__Pong)MILLRACE__PONG__INIT;
     s->pong.clock_ns = INT64_MAX / 4;
 }
@@ -262,14 +262,22 @@ void samples_init(samples *s, int control_body, int report_body) {
     s->start.epoch = UINT32_MAX;
     s->ping = (Millrace__Ping)MILLRACE__PING__INIT;
     s->share = (Millrace__ShareFile)MILLRACE__SHARE_FILE__INIT;
-    s->share.n_peers = 2;
-    s->share.peers = s->peers;
+    s->share.n_askers = 2;
+    s->share.askers = s->peers;
     s->peers[1] = MR_MAX_STAGES - 1;
-    s->share.file_bytes = (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES;
-    s->share.n_part_bytes = s->share.n_part_header_bytes = MR_MAX_FILE_PARTS;
-    s->share.part_bytes = s->share.part_header_bytes = s->part_bytes;
-    for (int i = 0; i < MR_MAX_FILE_PARTS; i++)
-        s->part_bytes[i] = s->share.file_bytes;
+    s->share.n_parts = MR_MAX_FILE_PARTS;
+    s->share.parts = s->part_points;
+    for (int i = 0; i < MR_MAX_FILE_PARTS; i++) {
+        Millrace__FilePart *p = s->part_points[i] = &s->parts[i];
+        millrace__file_part__init(p);
+        p->bytes = p->header_bytes = (uint64_t)(MR_MAX_FILE_BLOCKS / MR_MAX_FILE_PARTS) * MR_FILE_BLOCK_BYTES;
+        p->digest = UINT64_MAX;
+        p->n_tensors = UINT32_MAX;
+        p->n_sources = MR_MAX_PART_SOURCES;
+        p->sources = s->part_sources;
+    }
+    for (int i = 0; i < MR_MAX_PART_SOURCES; i++)
+        s->part_sources[i] = MR_MAX_STAGES - 1;
     s->share.file_digest = UINT64_MAX;
     s->request = (Millrace__FileRequest)MILLRACE__FILE_REQUEST__INIT;
     s->request.what = MILLRACE__FILE_REQUEST__WHAT__HASHES;

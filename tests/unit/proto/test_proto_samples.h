@@ -11,7 +11,7 @@
 #include "proto/phases.h"
 #include "tests/support/test.h"
 
-enum { PACKED_BYTES = 16384, ARENA_BYTES = 64 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
+enum { PACKED_BYTES = 32 << 10, ARENA_BYTES = 256 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
 
 /* Limits that the samples just meet. */
 extern const mr_msg_limits sample_limits;
@@ -34,7 +34,8 @@ typedef struct samples {
     Millrace__Ping ping;
     Millrace__ShareFile share;
     uint32_t peers[2];
-    uint64_t part_bytes[MR_MAX_FILE_PARTS];
+    Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_points[MR_MAX_FILE_PARTS];
+    uint32_t part_sources[MR_MAX_PART_SOURCES];
     Millrace__FileRequest request;
     Millrace__Measure measure;
     Millrace__Probe probe;

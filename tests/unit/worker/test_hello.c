@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "engine/gguf/gguf_digest.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/lobby/hello.h"
@@ -35,7 +36,7 @@ static uint64_t digest_with(file *f, size_t at) {
     file_save(f);
     f->bytes[at] ^= 1;
     mr_gguf *g = file_open(f);
-    uint64_t digest = mr_hello_file_digest(g);
+    uint64_t digest = mr_gguf_digest(g);
     mr_gguf_close(g);
     return digest;
 }
@@ -66,7 +67,7 @@ static void test_digest(void **state) {
     file f;
     file_init(&f);
     mr_gguf *g = file_open(&f);
-    uint64_t digest = mr_hello_file_digest(g);
+    uint64_t digest = mr_gguf_digest(g);
     int32_t n = mr_gguf_n_tensors(g);
     size_t *middles = malloc((size_t)n * sizeof *middles);
     assert_non_null(middles);
@@ -94,12 +95,45 @@ static void test_the_same_file(void **state) {
     mr_hello_fill(&a, f.path, 3, NULL);
     mr_hello_fill(&b, f.path, 1, NULL);
     assert_int_equal(a.message.status, MR_OK);
-    assert_int_equal(a.message.file_bytes, f.n);
-    assert_int_equal(a.message.file_digest, b.message.file_digest);
+    assert_int_equal(a.message.n_parts, 1);
+    assert_int_equal(a.message.parts[0]->bytes, f.n);
+    assert_true(a.message.parts[0]->header_bytes > 0 && a.message.parts[0]->header_bytes < f.n);
+    assert_int_equal(a.message.parts[0]->digest, b.message.parts[0]->digest);
     assert_int_equal(a.message.self_test, b.message.self_test);
     assert_int_equal(a.message.threads, 3);
     assert_string_equal(a.message.text, "");
     file_deinit(&f);
+}
+
+/* Of a model in three parts, the second is not here, and then the third is cut short. */
+static void test_parts(void **state) {
+    (void)state;
+    char path[2][64];
+    mr_hello h;
+    for (int i = 0; i < 2; i++) {
+        gguf_writer *w = gguf_writer_create();
+        const float row[8] = {0};
+        gguf_writer_u32(w, "split.no", 2 * (uint32_t)i);
+        gguf_writer_u32(w, "split.count", 3);
+        gguf_writer_i32(w, "split.tensors.count", 7);
+        gguf_writer_matrix(w, "t", MR_TYPE_F32, 8, 1, row);
+        snprintf(path[i], sizeof path[i], "/tmp/millrace-%d-%05d-of-00003.gguf", (int)getpid(), 2 * i + 1);
+        assert_true(gguf_writer_save(w, path[i]));
+        gguf_writer_destroy(w);
+    }
+    mr_hello_fill(&h, path[1], 1, NULL);
+    assert_int_equal(h.message.status, MR_OK);
+    assert_int_equal(h.message.n_parts, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(h.message.parts[i]->n_tensors, i == 1 ? 0 : 7);
+        assert_true((h.message.parts[i]->bytes > 0) == (i != 1) && (h.message.parts[i]->digest != 0) == (i != 1));
+    }
+    assert_int_equal(truncate(path[1], (off_t)h.message.parts[2]->bytes - 1), 0);
+    mr_hello_fill(&h, path[0], 1, NULL);
+    assert_int_equal(h.message.status, MR_E_FORMAT);
+    assert_non_null(strstr(h.message.text, path[1]));
+    unlink(path[0]);
+    unlink(path[1]);
 }
 
 static void test_problems(void **state) {
@@ -109,14 +143,14 @@ static void test_problems(void **state) {
     mr_err problem = {0};
     mr_hello_fill(&h, "/nowhere/model.gguf", 1, NULL);
     assert_int_equal(h.message.status, MR_OK); /* another rank may have the file */
-    assert_int_equal(h.message.file_bytes, 0);
+    assert_int_equal(h.message.n_parts, 0);
     assert_string_equal(h.message.model_path, "/nowhere/model.gguf");
     file_init(&f);
     f.n /= 2;
     file_save(&f);
     mr_hello_fill(&h, f.path, 1, NULL);
     assert_int_equal(h.message.status, MR_E_FORMAT);
-    assert_int_equal(h.message.file_bytes, 0);
+    assert_int_equal(h.message.n_parts, 0);
     file_deinit(&f);
     (void)mr_err_set(&problem, MR_E_NO_MEMORY, "no room");
     mr_hello_fill(&h, NULL, 0, &problem);
@@ -129,6 +163,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_digest),
         cmocka_unit_test(test_the_same_file),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/gguf/gguf.h"
+#include "engine/gguf/gguf_digest.h"
 #include "engine/gguf/part_files.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/test.h"
@@ -92,7 +93,7 @@ static void test_one_file_holds_all_parts(void **state) {
     mr_part_files files;
     mr_gguf *g = NULL;
     mr_err err;
-    uint64_t sizes[N_PARTS];
+    mr_part_place places[N_PARTS] = {0};
     save_parts();
     expect_ok(mr_part_files_open(part_path(1), &files, &err), &err);
     uint8_t *data = malloc(files.bytes);
@@ -102,7 +103,7 @@ static void test_one_file_holds_all_parts(void **state) {
         expect_ok(mr_part_files_read(&files, at, data + at, files.bytes - at < step ? files.bytes - at : step, &err),
                   &err);
     for (int i = 0; i < N_PARTS; i++) {
-        sizes[i] = files.parts[i].bytes;
+        places[i].bytes = files.parts[i].bytes;
         if (i > 0) /* the gap in front of the part */
             assert_int_equal(data[files.parts[i].at - 1], 0);
     }
@@ -111,19 +112,92 @@ static void test_one_file_holds_all_parts(void **state) {
     assert_non_null(f);
     assert_int_equal(fwrite(data, 1, files.bytes, f), files.bytes);
     fclose(f);
-    expect_ok(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), &err);
+    expect_ok(mr_gguf_open_places("/nowhere/model.gguf", places, N_PARTS, path, &g, &err), &err);
     assert_int_equal(mr_gguf_n_tensors(g), N_PARTS);
     values[0] = 2;
     assert_memory_equal(mr_gguf_find_tensor(g, "t2")->data, values, sizeof values);
     mr_gguf_close(g);
-    sizes[1]++;
-    assert_int_equal(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), MR_OK); /* the gap was one byte smaller */
+    places[1].bytes++; /* the gap is one byte smaller */
+    expect_ok(mr_gguf_open_places("/nowhere/model.gguf", places, N_PARTS, path, &g, &err), &err);
     mr_gguf_close(g);
-    sizes[2]++;
-    assert_int_equal(mr_gguf_open_cached(path, sizes, N_PARTS, &g, &err), MR_E_FORMAT);
+    places[2].bytes++;
+    assert_int_equal(mr_gguf_open_places("/nowhere/model.gguf", places, N_PARTS, path, &g, &err), MR_E_FORMAT);
     assert_non_null(strstr(err.text, "which are not those of its 3 parts"));
     mr_part_files_close(&files);
     free(data);
+}
+
+/* Part 1 is not here but in a cache, where the other parts are holes. Without the cache, its bytes cannot be read. */
+static void test_some_parts_in_a_cache(void **state) {
+    (void)state;
+    char path[64], byte;
+    mr_part_files files;
+    mr_gguf *g = NULL;
+    mr_err err;
+    mr_part_place places[N_PARTS];
+    save_parts();
+    expect_ok(mr_part_files_open(part_path(0), &files, &err), &err);
+    for (int i = 0; i < N_PARTS; i++)
+        places[i] = (mr_part_place){files.parts[i].bytes, i != 1};
+    uint8_t *data = calloc(1, files.bytes);
+    assert_non_null(data);
+    const mr_part_file *part = &files.parts[1];
+    expect_ok(mr_part_files_read(&files, part->at, data + part->at, part->bytes, &err), &err);
+    snprintf(path, sizeof path, "%s/cached", folder);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, files.bytes, f), files.bytes);
+    fclose(f);
+    uint64_t at = part->at;
+    mr_part_files_close(&files);
+    unlink(part_path(1));
+    expect_ok(mr_gguf_open_places(part_path(2), places, N_PARTS, path, &g, &err), &err);
+    for (int i = 0; i < N_PARTS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%d", i);
+        values[0] = (float)i;
+        assert_memory_equal(mr_gguf_find_tensor(g, name)->data, values, sizeof values);
+    }
+    mr_gguf_close(g);
+    expect_ok(mr_part_files_open_places(part_path(2), places, N_PARTS, NULL, &files, &err), &err);
+    assert_true(mr_part_files_has(&files, 0) && mr_part_files_has(&files, at - 1) && !mr_part_files_has(&files, at));
+    assert_int_equal(mr_part_files_read(&files, at, &byte, 1, &err), MR_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, strrchr(part_path(1), '/')));
+    expect_ok(mr_part_files_read(&files, 0, &byte, 1, &err), &err);
+    mr_part_files_close(&files);
+    places[2].bytes--;
+    assert_int_equal(mr_gguf_open_places(part_path(2), places, N_PARTS, path, &g, &err), MR_E_IO);
+    assert_non_null(strstr(err.text, strrchr(part_path(2), '/')));
+    free(data);
+}
+
+/* One part alone, and its digest, which is a piece of that of the model. */
+static void test_one_part_alone(void **state) {
+    (void)state;
+    mr_gguf *g = NULL;
+    mr_err err;
+    uint64_t whole[N_PARTS], alone[N_PARTS];
+    save_parts();
+    expect_ok(mr_gguf_open(part_path(0), &g, &err), &err);
+    mr_gguf_part_digests(g, whole);
+    assert_int_equal(mr_gguf_digest(g), mr_gguf_join_digests(whole, N_PARTS));
+    mr_gguf_close(g);
+    for (int i = 0; i < N_PARTS; i++) {
+        expect_ok(mr_gguf_open_part(part_path(0), i, &g, &err), &err);
+        assert_int_equal(mr_gguf_n_parts(g), 1);
+        assert_int_equal(mr_gguf_n_tensors(g), 1);
+        mr_gguf_part_digests(g, &alone[i]);
+        mr_gguf_close(g);
+    }
+    assert_memory_equal(alone, whole, sizeof whole);
+    assert_true(whole[0] != whole[1] && whole[1] != whole[2]);
+    save_part(1, (part_keys){2, N_PARTS, N_PARTS, NULL});
+    assert_int_equal(mr_gguf_open_part(part_path(0), 1, &g, &err), MR_E_FORMAT);
+    assert_non_null(strstr(err.text, strrchr(part_path(1), '/')));
+    unlink(part_path(1));
+    assert_int_equal(mr_gguf_open_part(part_path(0), 1, &g, &err), MR_E_NOT_FOUND);
+    assert_true(mr_part_files_exists(part_path(0), 2) && !mr_part_files_exists(part_path(0), 1));
+    save_parts();
 }
 
 /* The error names the part that is wrong, and what is wrong with it. */
@@ -207,6 +281,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_part_opens_all),
         cmocka_unit_test(test_one_file_holds_all_parts),
+        cmocka_unit_test(test_some_parts_in_a_cache),
+        cmocka_unit_test(test_one_part_alone),
         cmocka_unit_test(test_parts_that_do_not_fit),
         cmocka_unit_test(test_a_part_by_another_name),
         cmocka_unit_test(test_names),
