@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a llama-architecture GGUF file with random weights, for benchmarks (Python standard library only).
+"""Writes a GGUF file with random weights, for benchmarks and tests (Python standard library only).
 
-    make_random_model.py OUT [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32] [--kv-heads 4]
-                             [--vocab 32000] [--context 8192] [--experts 8 --experts-used 2] [--sparse]
+    make_random_model.py OUT [--arch llama] [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32]
+                             [--kv-heads 4] [--vocab 32000] [--context 8192] [--experts 8 --experts-used 2]
+                             [--parts 5] [--sparse]
 
-The default is a 1.1B model. All matrices have the same type. Their elements spread by about 0.02 around 0, so that
-nothing overflows. With --experts, each layer has that many experts of width --ff. Values repeat after some megabytes,
-which does not change the speed. The vocabulary has a token for each byte, and numbered words. With --sparse the
-matrices are zeros that take no disk space, which is enough for plans.
+The default is a 1.1B model of llama. All matrices have the same type, but where a row is no whole number of its blocks:
+there it is Q8_0. Their elements spread by about 0.02 around 0, so that nothing overflows. With --experts, each layer has
+that many experts of width --ff. Values repeat after some megabytes, which does not change the speed. The vocabulary has a
+token for each byte, and numbered words. With --sparse the matrices are zeros that take no disk space, which is enough for
+plans. With --parts, OUT is a prefix: OUT-00001-of-00005.gguf and so on, with equal numbers of bytes.
+
+--arch deepseek2 is the shape of DeepSeek V3, in small: latent attention (heads of 128 + 64 columns for keys and 128 for
+values; 512 latent columns, 768 for queries), one dense layer of width 4 * --ff, then experts in 8 groups, of which 4 are
+used, with a shared expert and a bias of choice; YaRN.
 """
 
 import argparse
@@ -102,72 +108,154 @@ def write_tensor(f, type_name, n_elems, pool, rng):
         left -= len(part)
 
 
-def tensors(a):
-    """(name, columns, rows, matrices; 0: a vector)"""
+def fit(a, columns):
+    """The type of a matrix with so many columns."""
+    return a.type if columns % TYPES[a.type][1] == 0 else "Q8_0"
+
+
+def glu(a, name, ff, n=1):
+    """The three matrices of a feed-forward network, or of n experts."""
+    for part, columns, rows in (("gate", a.width, ff), ("up", a.width, ff), ("down", ff, a.width)):
+        yield name % part, fit(a, columns), columns, rows, n
+
+
+def llama_layer(a, blk, _):
     kv = a.width // a.heads * a.kv_heads
-    yield "token_embd.weight", a.width, a.vocab, 1
+    yield blk + "attn_norm.weight", "F32", a.width, 1, 0
+    for name, rows in (("q", a.width), ("k", kv), ("v", kv), ("output", a.width)):
+        yield f"{blk}attn_{name}.weight", fit(a, a.width), a.width, rows, 1
+    yield blk + "ffn_norm.weight", "F32", a.width, 1, 0
+    if a.experts:
+        yield blk + "ffn_gate_inp.weight", fit(a, a.width), a.width, a.experts, 1
+    yield from glu(a, blk + ("ffn_%s_exps.weight" if a.experts else "ffn_%s.weight"), a.ff, a.experts or 1)
+
+
+K_NOPE, ROPE, V_HEAD, LATENT, Q_LATENT = 128, 64, 128, 512, 768  # columns of latent attention
+DENSE_LAYERS, GROUPS, GROUPS_USED = 1, 8, 4
+
+
+def deepseek2_layer(a, blk, layer):
+    yield blk + "attn_norm.weight", "F32", a.width, 1, 0
+    yield blk + "attn_q_a.weight", fit(a, a.width), a.width, Q_LATENT, 1
+    yield blk + "attn_q_a_norm.weight", "F32", Q_LATENT, 1, 0
+    yield blk + "attn_q_b.weight", fit(a, Q_LATENT), Q_LATENT, a.heads * (K_NOPE + ROPE), 1
+    yield blk + "attn_kv_a_mqa.weight", fit(a, a.width), a.width, LATENT + ROPE, 1
+    yield blk + "attn_kv_a_norm.weight", "F32", LATENT, 1, 0
+    yield blk + "attn_k_b.weight", fit(a, K_NOPE), K_NOPE, LATENT, a.heads
+    yield blk + "attn_v_b.weight", fit(a, LATENT), LATENT, V_HEAD, a.heads
+    yield blk + "attn_output.weight", fit(a, a.heads * V_HEAD), a.heads * V_HEAD, a.width, 1
+    yield blk + "ffn_norm.weight", "F32", a.width, 1, 0
+    if layer < DENSE_LAYERS:
+        yield from glu(a, blk + "ffn_%s.weight", 4 * a.ff)
+        return
+    yield blk + "ffn_gate_inp.weight", "F32", a.width, a.experts, 1
+    yield blk + "exp_probs_b.bias", "F32", a.experts, 1, 0
+    yield from glu(a, blk + "ffn_%s_exps.weight", a.ff, a.experts)
+    yield from glu(a, blk + "ffn_%s_shexp.weight", a.ff)
+
+
+def tensors(a):
+    """(name, type, columns, rows, matrices; 0: a vector)"""
+    layer = {"llama": llama_layer, "deepseek2": deepseek2_layer}[a.arch]
+    yield "token_embd.weight", fit(a, a.width), a.width, a.vocab, 1
     for i in range(a.layers):
-        yield f"blk.{i}.attn_norm.weight", a.width, 1, 0
-        yield f"blk.{i}.attn_q.weight", a.width, a.width, 1
-        yield f"blk.{i}.attn_k.weight", a.width, kv, 1
-        yield f"blk.{i}.attn_v.weight", a.width, kv, 1
-        yield f"blk.{i}.attn_output.weight", a.width, a.width, 1
-        yield f"blk.{i}.ffn_norm.weight", a.width, 1, 0
-        if a.experts:
-            yield f"blk.{i}.ffn_gate_inp.weight", a.width, a.experts, 1
-        suffix, n = ("_exps", a.experts) if a.experts else ("", 1)
-        yield f"blk.{i}.ffn_gate{suffix}.weight", a.width, a.ff, n
-        yield f"blk.{i}.ffn_up{suffix}.weight", a.width, a.ff, n
-        yield f"blk.{i}.ffn_down{suffix}.weight", a.ff, a.width, n
-    yield "output_norm.weight", a.width, 1, 0
-    yield "output.weight", a.width, a.vocab, 1
+        yield from layer(a, f"blk.{i}.", i)
+    yield "output_norm.weight", "F32", a.width, 1, 0
+    yield "output.weight", fit(a, a.width), a.width, a.vocab, 1
+
+
+def deepseek2_keys(a):
+    numbers = {
+        "attention.q_lora_rank": Q_LATENT, "attention.kv_lora_rank": LATENT, "attention.key_length": LATENT + ROPE,
+        "attention.value_length": LATENT, "attention.key_length_mla": K_NOPE + ROPE,
+        "attention.value_length_mla": V_HEAD, "leading_dense_block_count": DENSE_LAYERS,
+        "expert_feed_forward_length": a.ff, "expert_shared_count": 1, "expert_group_count": GROUPS,
+        "expert_group_used_count": GROUPS_USED, "expert_gating_func": 2, "rope.scaling.original_context_length": 4096,
+    }
+    reals = {"expert_weights_scale": 2.5, "rope.freq_base": 10000.0, "rope.scaling.factor": 40.0,
+             "rope.scaling.yarn_log_multiplier": 0.1}
+    return ([key("deepseek2." + name, "u32", value) for name, value in numbers.items()] +
+            [key("deepseek2." + name, "f32", value) for name, value in reals.items()] +
+            [key("deepseek2.rope.scaling.type", "string", "yarn"),
+             text("deepseek2.expert_weights_norm") + struct.pack("<I?", 7, True)])
+
+
+def model_keys(a):
+    latent = a.arch == "deepseek2"
+    keys = [
+        key("general.architecture", "string", a.arch),
+        key("general.name", "string", f"random {a.type}"),
+        key("general.alignment", "u32", ALIGNMENT),
+    ]
+    keys += [key(f"{a.arch}.{name}", "u32", value) for name, value in (
+        ("block_count", a.layers), ("context_length", a.context), ("embedding_length", a.width),
+        ("feed_forward_length", 4 * a.ff if latent else a.ff), ("attention.head_count", a.heads),
+        ("attention.head_count_kv", 1 if latent else a.kv_heads),
+        ("rope.dimension_count", ROPE if latent else a.width // a.heads), ("vocab_size", a.vocab))]
+    keys.append(key(f"{a.arch}.attention.layer_norm_rms_epsilon", "f32", 1e-5))
+    if a.experts:
+        keys += [key(f"{a.arch}.expert_count", "u32", a.experts),
+                 key(f"{a.arch}.expert_used_count", "u32", a.experts_used)]
+    return keys + (deepseek2_keys(a) if latent else []) + vocabulary(a.vocab)
+
+
+def tensor_bytes(type_name, columns, rows, n):
+    return columns * rows * max(n, 1) // TYPES[type_name][1] * TYPES[type_name][2]
+
+
+def write_file(path, keys, rows, a, pools, rng):
+    infos, offset = [], 0
+    for name, kind, columns, n_rows, n in rows:
+        dims = [columns, n_rows, n][: 1 if n == 0 else 2 if n == 1 else 3]
+        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind][0], offset))
+        offset += -(-tensor_bytes(kind, columns, n_rows, n) // ALIGNMENT) * ALIGNMENT
+    with open(path, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
+        for name, kind, columns, n_rows, n in rows:
+            f.write(bytes(-f.tell() % ALIGNMENT))
+            if n == 0 and name.endswith(".weight"):
+                f.write(struct.pack("<f", 1.0) * columns)
+            elif a.sparse:
+                f.seek(tensor_bytes(kind, columns, n_rows, n), 1)
+            else:
+                if kind not in pools:
+                    pools[kind] = random_blocks(kind, rng)
+                write_tensor(f, kind, columns * n_rows * max(n, 1), pools[kind], rng)
+        f.write(bytes(-f.tell() % ALIGNMENT))
+        f.truncate(f.tell())
+
+
+def cut(rows, n):
+    """The tensors of each of n parts."""
+    total, done, parts = sum(tensor_bytes(*row[1:]) for row in rows), 0, [[] for _ in range(n)]
+    for row in rows:
+        parts[min(done * n // total, n - 1)].append(row)
+        done += tensor_bytes(*row[1:])
+    return parts
+
+
+def split_keys(idx, n, n_tensors):
+    return [text("split.no") + struct.pack("<IH", 2, idx), text("split.count") + struct.pack("<IH", 2, n),
+            text("split.tensors.count") + struct.pack("<Ii", 5, n_tensors)]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
+    p.add_argument("--arch", choices=("llama", "deepseek2"), default="llama")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0")
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
-                        ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2)):
+                        ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2), ("parts", 0)):
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--sparse", action="store_true")
     a = p.parse_args()
-    rng = random.Random(1)
-    keys = [
-        key("general.architecture", "string", "llama"),
-        key("general.name", "string", f"random {a.type}"),
-        key("general.alignment", "u32", ALIGNMENT),
-        key("llama.block_count", "u32", a.layers),
-        key("llama.context_length", "u32", a.context),
-        key("llama.embedding_length", "u32", a.width),
-        key("llama.feed_forward_length", "u32", a.ff),
-        key("llama.attention.head_count", "u32", a.heads),
-        key("llama.attention.head_count_kv", "u32", a.kv_heads),
-        key("llama.attention.layer_norm_rms_epsilon", "f32", 1e-5),
-        key("llama.rope.dimension_count", "u32", a.width // a.heads),
-        key("llama.vocab_size", "u32", a.vocab),
-    ] + vocabulary(a.vocab)
-    if a.experts:
-        keys += [key("llama.expert_count", "u32", a.experts), key("llama.expert_used_count", "u32", a.experts_used)]
-    infos, offset = [], 0
-    for name, columns, rows, n in tensors(a):
-        number, elems, size = TYPES[a.type][:3] if n else (0, 1, 4)
-        dims = [columns, rows, n][: 1 if n == 0 else 2 if n == 1 else 3]
-        infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, number, offset))
-        offset += -(-(columns * rows * max(n, 1) // elems * size) // ALIGNMENT) * ALIGNMENT
-    with open(a.out, "wb") as f:
-        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
-        pool = None if a.sparse else random_blocks(a.type, rng)
-        for _, columns, rows, n in tensors(a):
-            f.write(bytes(-f.tell() % ALIGNMENT))
-            if n == 0:
-                f.write(struct.pack("<f", 1.0) * columns)
-            elif a.sparse:
-                f.seek(columns * rows * n // TYPES[a.type][1] * TYPES[a.type][2], 1)
-            else:
-                write_tensor(f, a.type, columns * rows * n, pool, rng)
-        f.write(bytes(-f.tell() % ALIGNMENT))
-        f.truncate(f.tell())
+    rng, pools, rows = random.Random(1), {}, list(tensors(a))
+    if not a.parts:
+        write_file(a.out, model_keys(a), rows, a, pools, rng)
+        return
+    for i, part in enumerate(cut(rows, a.parts)):
+        keys = (model_keys(a) if i == 0 else []) + split_keys(i, a.parts, len(rows))
+        write_file(f"{a.out}-{i + 1:05d}-of-{a.parts:05d}.gguf", keys, part, a, pools, rng)
 
 
 if __name__ == "__main__":
