@@ -82,7 +82,8 @@ mr_status roll_call_check_parts(const mr_roll_call *r, int32_t rank, mr_err *err
                           "do not",
                           a->model_path);
     if (b->n_parts > 0 && b->n_parts != a->n_parts)
-        return mr_err_set(err, MR_E_FORMAT, "its model file %.60s has %" PRId32 " parts, that of rank 0 has %" PRId32,
+        return mr_err_set(err, MR_E_FORMAT,
+                          "its model file %.60s is in %" PRId32 " parts by its name, that of rank 0 in %" PRId32,
                           b->model_path, b->n_parts, a->n_parts);
     for (int32_t i = 0; i < b->n_parts && status == MR_OK; i++)
         if (has_part(r, rank, i))
@@ -156,7 +157,7 @@ static mr_status sharing_init(sharing *s, const mr_roll_call *r, mr_err *err) {
 /* Of the ranks without a part, number k asks up to MR_MAX_PART_SOURCES consecutive ones of those with it, from the k-th
  * on, so that all sources get equal work. */
 static void share_part(sharing *s, const mr_roll_call *r, int32_t idx) {
-    uint32_t *with = s->askers;
+    uint32_t *with = s->askers; /* filled anew for each message */
     uint32_t n_with = 0, k = 0;
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (has_part(r, i, idx))

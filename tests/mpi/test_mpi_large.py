@@ -49,7 +49,7 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self):
-        while not self.ended.wait(0.1):
+        while not self.ended.wait(0.25):
             for pid, environment in self.job.processes().items():
                 rank = environment.get("OMPI_COMM_WORLD_RANK")
                 if rank is not None:
