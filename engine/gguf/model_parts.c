@@ -64,15 +64,6 @@ static size_t part_bytes(const mr_gguf *g, mr_model_part part) {
     return bytes;
 }
 
-size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
-    size_t bytes = 0;
-    for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
-        const mr_gguf_tensor *t = mr_gguf_tensor_at(g, i);
-        bytes += is_of_layer(info, t, layer) ? t->bytes : 0;
-    }
-    return bytes;
-}
-
 mr_layer_work mr_model_layer_work(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
     mr_layer_work work = {0};
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++) {
@@ -85,6 +76,11 @@ mr_layer_work mr_model_layer_work(const mr_gguf *g, const mr_model_info *info, i
         *(of_experts ? &work.expert_bytes : &work.bytes) += t->bytes;
     }
     return work;
+}
+
+size_t mr_model_layer_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {
+    mr_layer_work work = mr_model_layer_work(g, info, layer);
+    return work.bytes + work.expert_bytes;
 }
 
 size_t mr_model_layer_read_bytes(const mr_gguf *g, const mr_model_info *info, int32_t layer) {

@@ -459,14 +459,14 @@ static void test_work_of_latent_layers(void **state) {
     expect_ok(mr_gguf_open(MILLRACE_SOURCE_DIR "/tests/golden/arch/deepseek2.gguf", &g, &err), &err);
     expect_ok(mr_model_info_read(g, &info, &err), &err);
     assert_false(mr_model_layer(&info, 0)->has_experts);
-    assert_int_equal(mr_model_layer_read_bytes(g, &info, 0), mr_model_layer_bytes(g, 0));
+    assert_int_equal(mr_model_layer_read_bytes(g, &info, 0), mr_model_layer_bytes(g, &info, 0));
     int32_t last = info.n_layers - 1;
     assert_true(mr_model_layer(&info, last)->has_experts);
     mr_layer_work work = mr_model_layer_work(g, &info, last);
     /* Three matrices for each expert, in F32. */
     double expert = 3.0 * info.d_model * mr_model_layer(&info, last)->n_ff;
     assert_true((double)work.expert_bytes == 4 * expert * info.n_experts);
-    assert_int_equal(work.bytes + work.expert_bytes, mr_model_layer_bytes(g, last));
+    assert_int_equal(work.bytes + work.expert_bytes, mr_model_layer_bytes(g, &info, last));
     /* Everything but norms and the bias of the choice is a matrix. */
     double matrices = (double)work.bytes / 4 + expert * info.n_experts_used;
     assert_true(work.n_products < matrices && work.n_products > 0.95 * matrices);
