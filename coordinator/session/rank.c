@@ -19,7 +19,7 @@ enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
     EXIT_TERMINATED = 128 + SIGTERM,
 };
-static const int64_t END_PATIENCE_NS = MR_NS_PER_S, INTERRUPT_PATIENCE_NS = 5 * MR_NS_PER_S,
+static const int64_t END_PATIENCE_NS = MR_NS_PER_S, INTERRUPT_PATIENCE_NS = 3 * MR_NS_PER_S,
                      FOLLOW_PATIENCE_NS = 20 * MR_NS_PER_S, SIGNAL_LOOK_NS = 50 * MR_NS_PER_MS,
                      FIRST_WORD_NS = MR_NS_PER_S;
 

@@ -143,7 +143,7 @@ class Serve(unittest.TestCase):
         pid = job.rank_pid(2)
         kill(pid, signal.SIGSTOP)
         kill(job.rank_pid(0), signal.SIGTERM)
-        time.sleep(2)
+        time.sleep(1.5)
         kill(pid, signal.SIGCONT)
         done = job.wait(LIMIT_S)
         self.assertEqual((done.status, done.left), (0, []), str(done))
