@@ -229,30 +229,55 @@ static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, 
     return mr_stage_measure(&config, backend, out, err);
 }
 
-/* The memory that the planner counts for the parts of the model. Buffers do not depend on the number of layers, so a
- * stage of one layer is measured at each end. Weights take as much memory as in the file, but for some padding. */
+/* Measures a stage of one layer of each kind, without the last layer, which also has the output. out_buffers: the
+ * largest buffers; they do not depend on the number of layers. Raises the bytes of layers to what repacked matrices
+ * take. A kind that only the first layer is of keeps its bytes, because that stage also has the embedding. */
+static mr_status measure_kinds(mr_session *s, mr_backend *backend, mr_model_memory *m, size_t *out_buffers,
+                               mr_err *err) {
+    const mr_cluster_facts *f = s->facts.known;
+    bool seen[MR_MAX_LAYER_KINDS] = {false};
+    mr_status status = MR_OK;
+    *out_buffers = 0;
+    for (int32_t i = 1; i < f->n_layers && status == MR_OK; i++) {
+        int32_t l = i + 1 < f->n_layers ? i : 0; /* the first layer comes last */
+        mr_stage_sizes sizes = {0};
+        if (seen[f->kind[l]])
+            continue;
+        seen[f->kind[l]] = true;
+        status = stage_sizes(s, backend, l, &sizes, err);
+        *out_buffers = sizes.work_bytes > *out_buffers ? sizes.work_bytes : *out_buffers;
+        size_t *layer = &m->layer_bytes[f->kind[l]], others = mr_model_shared_bytes(s->gguf);
+        if (l > 0 && sizes.weight_bytes > *layer + others)
+            *layer = sizes.weight_bytes - others;
+    }
+    return status;
+}
+
+/* The memory that the planner counts for the parts of the model. */
 static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) {
-    mr_stage_sizes head = {0}, tail = {0};
+    mr_model_memory m = {.stage_bytes = mr_model_shared_bytes(s->gguf),
+                         .head_bytes = mr_model_embedding_bytes(s->gguf),
+                         .tail_bytes = mr_model_output_bytes(s->gguf)};
+    for (int32_t l = 0; l < s->info.n_layers; l++) {
+        uint8_t kind = s->facts.known->kind[l];
+        m.layer_bytes[kind] = mr_model_layer_bytes(s->gguf, &s->info, l);
+        m.token_bytes[kind] = mr_model_kv_bytes(&s->info, l, s->kv_type);
+    }
+    mr_stage_sizes tail = {0};
+    size_t buffers = 0;
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = 1};
     mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
     if (status == MR_OK)
-        status = stage_sizes(s, backend, 0, &head, err);
+        status = measure_kinds(s, backend, &m, &buffers, err);
     if (status == MR_OK)
         status = stage_sizes(s, backend, s->info.n_layers - 1, &tail, err);
     mr_backend_destroy(backend);
     if (status != MR_OK)
         return status;
-    *out = (mr_model_memory){.stage_bytes = mr_model_shared_bytes(s->gguf) + head.work_bytes,
-                             .head_bytes = mr_model_embedding_bytes(s->gguf),
-                             .tail_bytes = mr_model_output_bytes(s->gguf)};
-    if (tail.work_bytes > head.work_bytes)
-        out->tail_bytes += tail.work_bytes - head.work_bytes;
-    for (int32_t l = 0; l < s->info.n_layers; l++) {
-        uint8_t kind = s->facts.known->kind[l];
-        out->layer_bytes[kind] = mr_model_layer_bytes(s->gguf, &s->info, l);
-        out->token_bytes[kind] = mr_model_kv_bytes(&s->info, l, s->kv_type);
-    }
+    m.stage_bytes += buffers;
+    m.tail_bytes += tail.work_bytes > buffers ? tail.work_bytes - buffers : 0;
+    *out = m;
     return MR_OK;
 }
 
