@@ -2,6 +2,7 @@
  * more rank would bring. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
+#include <string.h>
 
 #include "coordinator/cli/cmd.h"
 #include "coordinator/console/output.h"
@@ -57,10 +58,34 @@ static mr_status predict_further(const mr_session *s, further *out, mr_err *err)
     return status;
 }
 
+/* Why the chunk is no larger. */
+static const char *chunk_reason(mr_chunk_reason reason) {
+    switch (reason) {
+    case MR_CHUNK_GAINS_LITTLE:
+        return "larger chunks would be less than 10 % faster";
+    case MR_CHUNK_TAKES_LONG:
+        return "a stage would work on a larger chunk for more than a second, and running sequences would wait";
+    case MR_CHUNK_LARGEST:
+        return "no larger chunk was measured";
+    case MR_CHUNK_FILLS_MEMORY:
+        return "there is no memory for the buffers of a larger chunk";
+    }
+    return "";
+}
+
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *rate_json(int32_t n, double rate) {
     return json_pack("{s:i, s:f}", "sequences", n, "tokens_per_second", rate);
+}
+
+static json_t *chunks_json(const mr_chunk_choice *c) {
+    json_t *sizes = json_array();
+    for (int32_t i = 0; i < c->n; i++)
+        json_array_append_new(sizes, json_pack("{s:i, s:f, s:f}", "rows", c->rows[i], "tokens_per_second", c->rate[i],
+                                               "slowest_step_s", c->step_s[i]));
+    return json_pack("{s:i, s:s, s:o}", "chosen", c->rows[c->chosen], "reason", chunk_reason(c->reason), "sizes",
+                     sizes);
 }
 
 static json_t *predicted_json(const mr_session *s, const further *more) {
@@ -82,6 +107,8 @@ static json_t *predicted_json(const mr_session *s, const further *more) {
         json_object_set_new(
             o, "what_if",
             json_pack("{s:i, s:b, s:O}", "stages", more->n_stages, "used", more->used, "decode", further_rates));
+    if (o && s->facts.chunk.n > 0)
+        json_object_set_new(o, "chunks", chunks_json(&s->facts.chunk));
     json_decref(further_rates);
     return o;
 }
@@ -144,11 +171,35 @@ static mr_status add_rates(const mr_session *s, const further *more, mr_text_buf
     return status;
 }
 
+static mr_status add_chunks(const mr_chunk_choice *c, mr_text_buf *out, mr_err *err) {
+    char align[MR_CHUNK_SIZES + 2] = "l";
+    if (c->n == 0)
+        return MR_OK;
+    memset(align + 1, 'r', (size_t)c->n);
+    mr_output_table t = {.align = align};
+    mr_output_table_cell(&t, "rows of a chunk");
+    for (int32_t i = 0; i < c->n; i++)
+        mr_output_table_cell(&t, "%" PRId32, c->rows[i]);
+    mr_output_table_cell(&t, "prompt tokens/s");
+    for (int32_t i = 0; i < c->n; i++)
+        mr_output_table_cell(&t, "%s", mr_output_rounded(c->rate[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
+    mr_output_table_cell(&t, "slowest step, ms");
+    for (int32_t i = 0; i < c->n; i++)
+        mr_output_table_cell(&t, "%s", mr_output_rounded(1e3 * c->step_s[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
+    t.failed |= !mr_output_printf(out, "\nprompts in chunks of at most %" PRId32 " rows: %s\n", c->rows[c->chosen],
+                                  chunk_reason(c->reason));
+    mr_status status = mr_output_table_print(&t, out, err);
+    mr_output_table_deinit(&t);
+    return status;
+}
+
 static mr_status print_table(const mr_session *s, const further *more, mr_err *err) {
     mr_text_buf table = {0};
     mr_status status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK && s->facts.prediction)
         status = add_rates(s, more, &table, err);
+    if (status == MR_OK)
+        status = add_chunks(&s->facts.chunk, &table, err);
     if (status == MR_OK)
         status = mr_output_write(table.data, table.len, err);
     mr_text_buf_deinit(&table);

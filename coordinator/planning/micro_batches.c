@@ -67,6 +67,12 @@ int32_t mr_micro_batches_best(const mr_pipeline_times *t, int32_t n, int32_t mos
     return best;
 }
 
+double mr_pipeline_slowest_seconds(const mr_pipeline_times *t, double rows) {
+    double slow, sum;
+    step_seconds(t, rows, 0, &slow, &sum);
+    return slow;
+}
+
 double mr_prefill_seconds(const mr_pipeline_times *t, int32_t n, int32_t chunk) {
     int32_t n_whole = (n - 1) / chunk, rest = n - n_whole * chunk;
     double slow, sum, rest_slow, rest_sum;

@@ -33,6 +33,8 @@ double mr_micro_batches_cost(const mr_pipeline_times *t, int32_t n, int32_t m);
 /* The number of micro-batches, 1 to most and to n, with the least cost. Of numbers within a hundredth of the least, the
  * smallest. */
 int32_t mr_micro_batches_best(const mr_pipeline_times *t, int32_t n, int32_t most);
+/* Seconds of the slowest stage or link for a step of `rows` rows of prompts that bring no token. */
+double mr_pipeline_slowest_seconds(const mr_pipeline_times *t, double rows);
 /* Predicted seconds until the first token of a prompt of n tokens without other sequences, in chunks of consecutive
  * steps. */
 double mr_prefill_seconds(const mr_pipeline_times *t, int32_t n, int32_t chunk);

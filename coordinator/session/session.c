@@ -221,7 +221,9 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
         return status;
     choose_numbers(s);
     status = mr_session_facts_measure_here(s, err);
-    return status == MR_OK ? mr_session_facts_predict(s, err) : status;
+    if (status == MR_OK)
+        status = mr_session_facts_predict(s, err);
+    return status == MR_OK ? mr_session_facts_choose_chunk(s, err) : status;
 }
 
 uint64_t mr_session_model_digest(const mr_session *s) {

@@ -140,11 +140,15 @@ static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t 
     return !mr_session_cluster_ended();
 }
 
+static bool chooses_chunk(const mr_session *s) {
+    return s->info.n_experts > 0 && !mr_options_given(s->options, MR_OPTION_CHUNK);
+}
+
 static mr_facts_wish wish_of(mr_session *s) {
     const mr_options *o = s->options;
     mr_progress_begin(&s->bar);
     return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
-                           .max_rows = s->chunk,
+                           .max_rows = chooses_chunk(s) ? MR_CHUNK_MOST : s->chunk,
                            .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
                            .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
                            .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
@@ -444,6 +448,29 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
         note_left_out(s);
     warn_of_link(s, n);
     return note_alternatives(s, n, err);
+}
+
+mr_status mr_session_facts_choose_chunk(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
+    mr_planner_config config = f->planner;
+    mr_status status = MR_OK, fits = MR_E_NO_MEMORY;
+    mr_err ignored;
+    if (!f->prediction || s->plan.synthetic || !chooses_chunk(s))
+        return MR_OK;
+    mr_chunk_choose(&f->prediction->times, s->chunk, &f->chunk);
+    for (; status == MR_OK && f->chunk.chosen > 0; f->chunk.chosen--) {
+        s->chunk = f->chunk.rows[f->chunk.chosen];
+        status = model_memory(s, &config.memory, err);
+        if (status == MR_OK)
+            fits = mr_planner_check_memory(&config, &s->plan, &ignored);
+        if (fits == MR_OK) {
+            f->planner.memory = config.memory;
+            return MR_OK;
+        }
+        f->chunk.reason = MR_CHUNK_FILLS_MEMORY;
+    }
+    s->chunk = f->chunk.rows[0];
+    return status;
 }
 
 /* Predicts a rate for another depth than the planner's. */

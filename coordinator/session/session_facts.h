@@ -10,6 +10,7 @@
 
 #include "coordinator/console/options.h"
 #include "coordinator/lobby/facts.h"
+#include "coordinator/planning/chunk_choice.h"
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/planner.h"
 #include "coordinator/session/plan_file.h"
@@ -25,6 +26,7 @@ typedef struct mr_session_facts {
     bool is_solved;                 /* the planner chose the plan, not the options */
     mr_planner_config planner;      /* set if known is */
     mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
+    mr_chunk_choice chunk;          /* n 0: the chunk is the usual one, or --chunk */
 } mr_session_facts;
 
 /* Reads the files of --plan and --facts. */
@@ -44,6 +46,10 @@ MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out,
 /* Predicts the session's plan. Notes and warnings name the ranks that are left out, the cost of a slow link, and faster
  * alternatives. */
 MR_MUST_USE mr_status mr_session_facts_predict(struct mr_session *s, mr_err *err);
+
+/* Chooses the session's chunk by the prediction, within the memory of the ranks: of a model with experts, and unless
+ * --chunk is given. Of other models the usual chunk is large enough. */
+MR_MUST_USE mr_status mr_session_facts_choose_chunk(struct mr_session *s, mr_err *err);
 
 /* Whether the known facts are of stages of this process. */
 bool mr_session_facts_is_here(const struct mr_session *s);

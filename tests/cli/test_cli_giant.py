@@ -103,6 +103,23 @@ class Giant(cli.Case):
             self.assertLess(got, 1.01 * want, rate)
             self.assertGreater(got, want / FACTOR, rate)
 
+    def test_chunk_of_prompts(self):
+        """A chunk is worth more rows until products take longer than reading: a row has 37 thousand million products."""
+        chunks = {}
+        for ops, args in (("4T", ()), ("20T", ()), ("80T", ()), ("20T", ("--chunk", "64")), ("80T", ("--mem", "51712M"))):
+            path = self.file("fast", "".join(f"node{i} mem=80GB bw=140GB/s ops={ops}\n" for i in range(HOSTS)))
+            found = json.loads(self.good("plan", self.giant, "--facts", path, "--json", *args))
+            choice = found["predicted"].get("chunks")
+            self.assertEqual(choice is None, "--chunk" in args)
+            chunks[ops, *args] = found["chunk"], choice and choice["reason"]
+        little = "larger chunks would be less than 10 % faster"
+        self.assertEqual(chunks["4T",], (256, little))   # 8 of 61 layers: 8 / 61 * 74e9 * 256 / 4e12 = 0.6 s beside 0.4
+        self.assertEqual(chunks["20T",], (1024, little))
+        self.assertEqual(chunks["80T",][0], 2048)
+        self.assertEqual(chunks["20T", "--chunk", "64"], (64, None))
+        self.assertEqual(chunks["80T", "--mem", "51712M"],
+                         (1024, "there is no memory for the buffers of a larger chunk"))
+
     def test_hosts_that_differ(self):
         """The faster host gets more layers, the small host no more than fit."""
         lines = [f"node{i} mem={MEMORY_GB}GB bw=140GB/s" for i in range(HOSTS - 2)]

@@ -16,7 +16,9 @@
 enum {
     MAX_TRIALS = 16,    /* trials of one kind */
     MOST_LAYERS = 4,    /* layers of one trial: more would let one step of many rows use up the time budget */
-    MOST_ROWS = 512,    /* rows of a step */
+    MOST_ROWS = 512,    /* rows of a step that is measured in all rounds */
+    WIDE_BUDGETS = 2,   /* time budgets of a kind for these points */
+    WIDE_RUNS = 3,      /* samples of each point with more rows */
     MOST_OUT_ROWS = 64, /* rows of a step that want a token */
     MOST_ROUNDS = 15,
     SAMPLE_ROWS = 8,
@@ -204,6 +206,18 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
     return status;
 }
 
+/* Measures the points with more than MOST_ROWS rows, behind the first n points, within a budget of their own. */
+static mr_status measure_wide(measure *m, series *flat, int32_t n, mr_err *err) {
+    const int32_t n_all = n_points(m->config->max_rows);
+    int64_t end_ns = mr_clock_now_ns() + WIDE_BUDGETS * m->budget_ns;
+    mr_status status = MR_OK;
+    for (int32_t i = n; i < n_all && flat[i - 1].n > 0; i++)
+        for (int k = 0; k < WIDE_RUNS && status == MR_OK; k++)
+            status =
+                add_sample(m, &(trial_step){.n_rows = 1 << i}, 2 * series_median(&flat[i - 1]), end_ns, &flat[i], err);
+    return status;
+}
+
 /* Measures the curve of the loaded kind. out_position: the seconds that one row takes more for each earlier position
  * that it attends to. The rounds visit all points in turn, so that a short disturbance does not bend the curve. The
  * curve ends at the first point for which the first round has no time. */
@@ -227,7 +241,9 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
         if (status == MR_OK)
             status = add_sample(m, &deep_step, 0, end_ns, &deep, err);
     }
-    make_curve(flat, n, out);
+    if (status == MR_OK && n == n_points(max_rows))
+        status = measure_wide(m, flat, n, err);
+    make_curve(flat, n_points(m->config->max_rows), out);
     /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
     double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
     *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * m->trials[0].n_attended) : 0;
@@ -334,7 +350,7 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
     if (status == MR_OK)
         m.budget_ns = budget_ns(config, r.n_kinds);
     for (int32_t k = 0; k < r.n_kinds && status == MR_OK; k++) {
-        status = load_kind(&m, (uint8_t)k, max_rows, err);
+        status = load_kind(&m, (uint8_t)k, config->max_rows, err);
         if (status == MR_OK)
             status = measure_layer(&m, max_rows, &r.layer[k], &r.position_s[k], err);
         log_curve("layer kind", k, &r.layer[k]);
