@@ -18,7 +18,7 @@ enum {
     MOST_LAYERS = 4,    /* layers of one trial: more would let one step of many rows use up the time budget */
     MOST_ROWS = 512,    /* rows of a step that is measured in all rounds */
     WIDE_BUDGETS = 2,   /* time budgets of a kind for these points */
-    WIDE_RUNS = 3,      /* samples of each point with more rows */
+    WIDE_ROUNDS = 7,    /* samples of each point with more rows */
     MOST_OUT_ROWS = 64, /* rows of a step that want a token */
     MOST_ROUNDS = 15,
     SAMPLE_ROWS = 8,
@@ -211,8 +211,8 @@ static mr_status measure_wide(measure *m, series *flat, int32_t n, mr_err *err) 
     const int32_t n_all = n_points(m->config->max_rows);
     int64_t end_ns = mr_clock_now_ns() + WIDE_BUDGETS * m->budget_ns;
     mr_status status = MR_OK;
-    for (int32_t i = n; i < n_all && flat[i - 1].n > 0; i++)
-        for (int k = 0; k < WIDE_RUNS && status == MR_OK; k++)
+    for (int round = 0; round < WIDE_ROUNDS && status == MR_OK; round++)
+        for (int32_t i = n; i < n_all && flat[i - 1].n > 0 && status == MR_OK; i++)
             status =
                 add_sample(m, &(trial_step){.n_rows = 1 << i}, 2 * series_median(&flat[i - 1]), end_ns, &flat[i], err);
     return status;
