@@ -6,6 +6,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/console/output.h"
+#include "coordinator/job/scheduler.h"
 #include "coordinator/session/host_list.h"
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/session.h"
@@ -218,8 +219,19 @@ mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
 
 /* --- Input of the planner ---------------------------------------------------------------------------------------- */
 
+static int32_t rows_to_plan_for(const mr_session *s) {
+    return s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
+}
+
+/* What a rank holds of the rows that come and go: the slots of an inbox and of an outbox. */
+static size_t hop_bytes(const mr_session *s) {
+    int32_t n_ranks = mr_session_facts_n_ranks(s), slots = mr_scheduler_ring_slots(n_ranks);
+    slots = slots < MR_MAX_HOP_SLOTS ? slots : MR_MAX_HOP_SLOTS;
+    return n_ranks > 1 ? 2 * (size_t)slots * (size_t)rows_to_plan_for(s) * (size_t)s->info.d_model * sizeof(float) : 0;
+}
+
 static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
-    int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
+    int32_t rows = rows_to_plan_for(s);
     mr_stage_config config = {.gguf = s->gguf,
                               .info = &s->info,
                               .range = {layer, layer + 1},
@@ -259,7 +271,7 @@ static mr_status measure_kinds(mr_session *s, mr_backend *backend, mr_model_memo
 
 /* The memory that the planner counts for the parts of the model. */
 static mr_status model_memory(mr_session *s, mr_model_memory *out, mr_err *err) {
-    mr_model_memory m = {.stage_bytes = mr_model_shared_bytes(s->gguf),
+    mr_model_memory m = {.stage_bytes = mr_model_shared_bytes(s->gguf) + hop_bytes(s),
                          .head_bytes = mr_model_embedding_bytes(s->gguf),
                          .tail_bytes = mr_model_output_bytes(s->gguf)};
     for (int32_t l = 0; l < s->info.n_layers; l++) {

@@ -106,7 +106,7 @@ class Giant(cli.Case):
     def test_chunk_of_prompts(self):
         """A chunk is worth more rows until products take longer than reading: a row has 37 thousand million products."""
         chunks = {}
-        for ops, args in (("4T", ()), ("20T", ()), ("80T", ()), ("20T", ("--chunk", "64")), ("80T", ("--mem", "51712M"))):
+        for ops, args in (("4T", ()), ("20T", ()), ("80T", ()), ("20T", ("--chunk", "64")), ("80T", ("--mem", "53400M"))):
             path = self.file("fast", "".join(f"node{i} mem=80GB bw=140GB/s ops={ops}\n" for i in range(HOSTS)))
             found = json.loads(self.good("plan", self.giant, "--facts", path, "--json", *args))
             choice = found["predicted"].get("chunks")
@@ -117,7 +117,7 @@ class Giant(cli.Case):
         self.assertEqual(chunks["20T",], (1024, little))
         self.assertEqual(chunks["80T",][0], 2048)
         self.assertEqual(chunks["20T", "--chunk", "64"], (64, None))
-        self.assertEqual(chunks["80T", "--mem", "51712M"],
+        self.assertEqual(chunks["80T", "--mem", "53400M"],
                          (1024, "there is no memory for the buffers of a larger chunk"))
 
     def test_hosts_that_differ(self):
