@@ -32,8 +32,9 @@ static inline int32_t mr_max_i32(int32_t a, int32_t b) {
 
 /* --- Weight panels -------------------------------------------------------------------------------------------------
  * A panel has 16 rows of the matrix (output rows) side by side; k, the column, ascends. The blocks of one panel are
- * contiguous. In the last panel, rows past the end of the matrix are zero. A group is u8 [16 rows][4 k]. A group of
- * nibbles has k g..g+3 in the low nibbles and k 16+g..16+g+3 in the high ones, g = 0, 4, 8, 12 of each 32 k.
+ * contiguous. In the last panel, the last row stands in place of rows past the end of the matrix. A group is u8 [16
+ * rows][4 k]. A group of nibbles has k g..g+3 in the low nibbles and k 16+g..16+g+3 in the high ones, g = 0, 4, 8, 12
+ * of each 32 k.
  *   F32    for each k: f32 [16 rows]
  *   F16    for each k: f16 [16 rows]
  *   BF16   for each 2 k: bf16 [16 rows][2]; an odd last k is followed by a zero

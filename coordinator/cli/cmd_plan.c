@@ -79,13 +79,12 @@ static json_t *rate_json(int32_t n, double rate) {
     return json_pack("{s:i, s:f}", "sequences", n, "tokens_per_second", rate);
 }
 
-static json_t *chunks_json(const mr_chunk_choice *c) {
+static json_t *chunks_json(const mr_chunk_choice *c, int32_t chosen) {
     json_t *sizes = json_array();
     for (int32_t i = 0; i < c->n; i++)
         json_array_append_new(sizes, json_pack("{s:i, s:f, s:f}", "rows", c->rows[i], "tokens_per_second", c->rate[i],
                                                "slowest_step_s", c->step_s[i]));
-    return json_pack("{s:i, s:s, s:o}", "chosen", c->rows[c->chosen], "reason", chunk_reason(c->reason), "sizes",
-                     sizes);
+    return json_pack("{s:i, s:s, s:o}", "chosen", chosen, "reason", chunk_reason(c->reason), "sizes", sizes);
 }
 
 static json_t *predicted_json(const mr_session *s, const further *more) {
@@ -108,7 +107,7 @@ static json_t *predicted_json(const mr_session *s, const further *more) {
             o, "what_if",
             json_pack("{s:i, s:b, s:O}", "stages", more->n_stages, "used", more->used, "decode", further_rates));
     if (o && s->facts.chunk.n > 0)
-        json_object_set_new(o, "chunks", chunks_json(&s->facts.chunk));
+        json_object_set_new(o, "chunks", chunks_json(&s->facts.chunk, s->chunk));
     json_decref(further_rates);
     return o;
 }
@@ -171,7 +170,7 @@ static mr_status add_rates(const mr_session *s, const further *more, mr_text_buf
     return status;
 }
 
-static mr_status add_chunks(const mr_chunk_choice *c, mr_text_buf *out, mr_err *err) {
+static mr_status add_chunks(const mr_chunk_choice *c, int32_t chosen, mr_text_buf *out, mr_err *err) {
     char align[MR_CHUNK_SIZES + 2] = "l";
     if (c->n == 0)
         return MR_OK;
@@ -186,7 +185,7 @@ static mr_status add_chunks(const mr_chunk_choice *c, mr_text_buf *out, mr_err *
     mr_output_table_cell(&t, "slowest step, ms");
     for (int32_t i = 0; i < c->n; i++)
         mr_output_table_cell(&t, "%s", mr_output_rounded(1e3 * c->step_s[i], (char[OUTPUT_ROUNDED_TEXT]){0}));
-    t.failed |= !mr_output_printf(out, "\nprompts in chunks of at most %" PRId32 " rows: %s\n", c->rows[c->chosen],
+    t.failed |= !mr_output_printf(out, "\nprompts in chunks of at most %" PRId32 " rows: %s\n", chosen,
                                   chunk_reason(c->reason));
     mr_status status = mr_output_table_print(&t, out, err);
     mr_output_table_deinit(&t);
@@ -199,7 +198,7 @@ static mr_status print_table(const mr_session *s, const further *more, mr_err *e
     if (status == MR_OK && s->facts.prediction)
         status = add_rates(s, more, &table, err);
     if (status == MR_OK)
-        status = add_chunks(&s->facts.chunk, &table, err);
+        status = add_chunks(&s->facts.chunk, s->chunk, &table, err);
     if (status == MR_OK)
         status = mr_output_write(table.data, table.len, err);
     mr_text_buf_deinit(&table);

@@ -31,10 +31,8 @@ void mr_chunk_choose(const mr_pipeline_times *t, int32_t usual, mr_chunk_choice 
     }
     while (WORTH * out->rate[out->chosen] < best)
         out->chosen++;
-    if (out->chosen + 1 == out->n)
-        out->reason = MR_CHUNK_LARGEST;
-    else
-        out->reason = out->chosen + 1 == n_short && out->rate[n_short] > WORTH * out->rate[out->chosen]
-                          ? MR_CHUNK_TAKES_LONG
-                          : MR_CHUNK_GAINS_LITTLE;
+    out->reason = out->chosen + 1 == out->n ? MR_CHUNK_LARGEST : MR_CHUNK_GAINS_LITTLE;
+    for (int32_t i = n_short; i < out->n; i++)
+        if (out->rate[i] > WORTH * out->rate[out->chosen])
+            out->reason = MR_CHUNK_TAKES_LONG;
 }

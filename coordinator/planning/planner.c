@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "coordinator/planning/micro_batches.h"
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/plan_problem.h"
 #include "engine/base/mem.h"
@@ -220,10 +221,12 @@ static void even_out(search *s) {
     const double most = s->seconds * (1 + FINE);
     memcpy(s->ranks, s->chosen, (size_t)s->problem.n_ranks * sizeof *s->ranks);
     plan_problem_set_rows(&s->problem, (double)n_sequences(s) / s->m);
+    plan_candidate_time(&s->problem, &s->best); /* its times may be those of other rows */
     double low = s->problem.rest_s[0] / s->best.n_stages;
     while (s->best.slowest_s - low > EVEN * s->best.slowest_s) {
         double middle = (low + s->best.slowest_s) / 2;
-        if (find(s, (plan_bounds){.slowest_s = middle, .sum_s = most}) && s->trial.n_stages <= s->best.n_stages)
+        if (find(s, (plan_bounds){.slowest_s = middle, .sum_s = most}) && s->trial.n_stages <= s->best.n_stages &&
+            s->m <= mr_micro_batches_most(s->trial.n_stages))
             s->best = s->trial;
         else
             low = middle;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "coordinator/lobby/facts.h"
 #include "coordinator/planning/described_host.h"
@@ -16,7 +17,8 @@ static const double LINK_BYTES_S = 1.25e9, LATENCY_S = 50e-6; /* where a line do
 static const char BLANKS[] = " \t\r\n", NAME[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-";
 
 bool host_list_is(const char *path) {
-    FILE *f = fopen(path, "re");
+    struct stat info;
+    FILE *f = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "re") : NULL; /* a pipe is read once */
     int c = EOF;
     while (f && (c = fgetc(f)) != EOF && strchr(BLANKS, c))
         ;

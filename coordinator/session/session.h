@@ -89,6 +89,9 @@ const mr_rank_info *mr_session_rank(const mr_session *s, int32_t stage);
 mr_stage_sizes mr_session_total_sizes(const mr_session *s);
 /* Bytes of weights that a stage reads from the mapped model file in every step. */
 size_t mr_session_file_bytes(const mr_session *s, int32_t stage);
+/* Bytes of the inbox and the outbox in which a stage holds the rows of steps that come and go, max_rows in each step.
+ * 0: there is one stage. */
+size_t mr_session_hop_bytes(const mr_session *s, int32_t n_stages, int32_t max_rows);
 /* The chunk (rows of a step) if --chunk is not given. */
 int32_t mr_session_usual_chunk(int32_t n_stages);
 /* Without --chunk, makes a step large enough for a row of each sequence and some rows of prompts. */

@@ -6,7 +6,6 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/console/output.h"
-#include "coordinator/job/scheduler.h"
 #include "coordinator/session/host_list.h"
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/session.h"
@@ -219,19 +218,15 @@ mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
 
 /* --- Input of the planner ---------------------------------------------------------------------------------------- */
 
-static int32_t rows_to_plan_for(const mr_session *s) {
-    return s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
-}
-
-/* What a rank holds of the rows that come and go: the slots of an inbox and of an outbox. */
+/* What a stage of a plan that is not made yet holds of the rows that come and go. */
 static size_t hop_bytes(const mr_session *s) {
-    int32_t n_ranks = mr_session_facts_n_ranks(s), slots = mr_scheduler_ring_slots(n_ranks);
-    slots = slots < MR_MAX_HOP_SLOTS ? slots : MR_MAX_HOP_SLOTS;
-    return n_ranks > 1 ? 2 * (size_t)slots * (size_t)rows_to_plan_for(s) * (size_t)s->info.d_model * sizeof(float) : 0;
+    int32_t n_ranks = mr_session_facts_n_ranks(s);
+    bool is_known = s->plan.n_stages > 0 || mr_options_given(s->options, MR_OPTION_CHUNK);
+    return mr_session_hop_bytes(s, n_ranks, is_known ? s->chunk : mr_session_usual_chunk(n_ranks));
 }
 
 static mr_status stage_sizes(mr_session *s, mr_backend *backend, int32_t layer, mr_stage_sizes *out, mr_err *err) {
-    int32_t rows = rows_to_plan_for(s);
+    int32_t rows = s->chunk > 0 ? s->chunk : MR_MAX_STEP_ROWS / 8;
     mr_stage_config config = {.gguf = s->gguf,
                               .info = &s->info,
                               .range = {layer, layer + 1},

@@ -7,6 +7,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/console/output.h"
+#include "coordinator/job/scheduler.h"
 #include "coordinator/session/session.h"
 #include "coordinator/session/synthetic_plan.h"
 #include "engine/base/mem.h"
@@ -140,6 +141,12 @@ static int32_t at_most(int64_t v, int64_t limit) {
     return (int32_t)(v < limit ? v : limit);
 }
 
+size_t mr_session_hop_bytes(const mr_session *s, int32_t n_stages, int32_t max_rows) {
+    int32_t slots = mr_scheduler_ring_slots(n_stages);
+    slots = slots < MR_MAX_HOP_SLOTS ? slots : MR_MAX_HOP_SLOTS;
+    return n_stages > 1 ? 2 * (size_t)slots * (size_t)max_rows * (size_t)s->info.d_model * sizeof(float) : 0;
+}
+
 /* Memory of the stages on one host that share its limits: need (kv included), kv, file (read from the mapped file, in
  * addition to need), and have, which the stages may take. */
 typedef struct host_sizes {
@@ -157,7 +164,8 @@ static bool host_memory(const mr_session *s, int32_t i, host_sizes *out) {
             continue;
         if (k < i)
             return false;
-        sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes;
+        sum.need += s->sizes[k].weight_bytes + s->sizes[k].kv_bytes + s->sizes[k].work_bytes +
+                    mr_session_hop_bytes(s, s->plan.n_stages, s->max_rows);
         sum.kv += s->sizes[k].kv_bytes;
         sum.file += mr_session_file_bytes(s, k);
     }

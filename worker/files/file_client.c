@@ -14,6 +14,8 @@
 #include "proto/link.h"
 #include "worker/files/file_cache.h"
 
+_Static_assert((int)MR_GGUF_PART_ALIGN == (int)MR_FILE_BLOCK_BYTES, "a part begins with a block");
+
 enum {
     HASHES_AT_ONCE = 16,
     MAX_HASH_REQUESTS = 3,  /* open requests to one source */
@@ -54,7 +56,7 @@ typedef struct source {
 struct mr_file_client {
     mr_file_client_config config;
     mr_file_cache *cache;
-    mr_file_part *parts; /* [n_parts]: where config.parts points */
+    mr_file_part *parts; /* [n_parts]: where config.parts points; sources that were dropped are left out */
     uint64_t file_bytes, n_blocks;
     block *blocks; /* [n_blocks] */
     /* Of the part that is fetched: its blocks, how many of them the fetch still lacks, and its sources. */
@@ -204,6 +206,16 @@ static void look_again(mr_file_client *c, uint64_t first) {
         c->sources[i].next_block = c->sources[i].next_block < first ? c->sources[i].next_block : first;
 }
 
+/* Asks the rank for no further part that other ranks have, too. */
+static void leave_out(mr_file_client *c, int32_t rank) {
+    for (int32_t i = 0; i < c->config.n_parts; i++) {
+        mr_file_part *part = &c->parts[i];
+        for (int32_t k = part->n_sources - 1; k >= 0 && part->n_sources > 1; k--)
+            if (part->sources[k] == rank)
+                part->sources[k] = part->sources[--part->n_sources];
+    }
+}
+
 /* Closes a source. Its open requests go to other sources. */
 static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const mr_err *why) {
     char name[MR_CHANNEL_NAME_BYTES];
@@ -212,6 +224,7 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
         mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
     mr_log_write(MR_LOG_DEBUG, "worker", "the fetch of the model file goes on without a source: %s", c->lost_text.text);
     close_source(c, &c->sources[idx]);
+    leave_out(c, c->sources[idx].rank);
     for (uint64_t i = c->first; i < c->end; i++) {
         block *b = &c->blocks[i];
         b->failed = 0; /* sources with a mismatch may be the only sources left: ask them again, for the error text */

@@ -15,7 +15,7 @@
 #include "engine/base/numerics.h"
 #include "engine/gguf/gguf_digest.h"
 
-_Static_assert((int)MR_GGUF_MAX_PARTS <= (int)MR_MAX_FILE_PARTS, "a model has more parts than a hello holds");
+_Static_assert((int)MR_GGUF_MAX_PARTS == (int)MR_MAX_FILE_PARTS, "a hello holds the parts of a model");
 
 /* A digest of the control groups of this process. Control groups limit memory beside the memory of the host. */
 static uint64_t memory_group(void) {

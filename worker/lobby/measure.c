@@ -41,6 +41,7 @@ typedef struct measure {
     uint8_t *kind; /* [n_layers] */
     trial trials[MAX_TRIALS];
     int32_t n_trials, n_layers; /* n_layers: sum over the trials */
+    int32_t max_rows;           /* of the trials */
     uint64_t free_bytes;        /* this rank's share of the free memory at the start, less the bytes of the trials */
     int64_t budget_ns;
     int64_t ran_ns, had_core_ns; /* time of all sweeps; the part of that time in which this thread had a core */
@@ -148,8 +149,9 @@ static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, m
 }
 
 /* Loads the trials of a kind: as many as bytes_wanted asks for and memory allows, at least one. */
-static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *err) {
+static mr_status load_trials(measure *m, uint8_t kind, int32_t max_rows, mr_err *err) {
     const mr_measure_config *c = m->config;
+    m->max_rows = max_rows;
     size_t wanted = bytes_wanted(m), bytes = 0;
     mr_layer_range range = {0, 0};
     mr_status status = MR_OK;
@@ -165,6 +167,15 @@ static mr_status load_kind(measure *m, uint8_t kind, int32_t max_rows, mr_err *e
     if (status == MR_E_NO_MEMORY && m->n_trials > 0)
         return MR_OK;
     return status == MR_OK && m->n_trials == 0 ? add_trial(m, outer(m, kind), max_rows, err) : status;
+}
+
+/* With the rows that are wanted, or with MOST_ROWS where memory is short. */
+static mr_status load_kind(measure *m, uint8_t kind, mr_err *err) {
+    mr_status status = load_trials(m, kind, m->config->max_rows, err);
+    if (status != MR_E_NO_MEMORY || m->config->max_rows <= MOST_ROWS)
+        return status;
+    drop_trials(m, 0);
+    return load_trials(m, kind, MOST_ROWS, err);
 }
 
 /* Runs a step through each of the first n trials. *out_layer_seconds: the mean time of one layer. */
@@ -208,7 +219,7 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
 
 /* Measures the points with more than MOST_ROWS rows, behind the first n points, within a budget of their own. */
 static mr_status measure_wide(measure *m, series *flat, int32_t n, mr_err *err) {
-    const int32_t n_all = n_points(m->config->max_rows);
+    const int32_t n_all = n_points(m->max_rows);
     int64_t end_ns = mr_clock_now_ns() + WIDE_BUDGETS * m->budget_ns;
     mr_status status = MR_OK;
     for (int round = 0; round < WIDE_ROUNDS && status == MR_OK; round++)
@@ -243,7 +254,7 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
     }
     if (status == MR_OK && n == n_points(max_rows))
         status = measure_wide(m, flat, n, err);
-    make_curve(flat, n_points(m->config->max_rows), out);
+    make_curve(flat, n_points(m->max_rows), out);
     /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
     double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
     *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * m->trials[0].n_attended) : 0;
@@ -350,7 +361,7 @@ mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *o
     if (status == MR_OK)
         m.budget_ns = budget_ns(config, r.n_kinds);
     for (int32_t k = 0; k < r.n_kinds && status == MR_OK; k++) {
-        status = load_kind(&m, (uint8_t)k, config->max_rows, err);
+        status = load_kind(&m, (uint8_t)k, err);
         if (status == MR_OK)
             status = measure_layer(&m, max_rows, &r.layer[k], &r.position_s[k], err);
         log_curve("layer kind", k, &r.layer[k]);

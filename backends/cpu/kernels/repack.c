@@ -10,6 +10,12 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/matmul_panels.h"
 
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else /* gcc has that function from version 12 on */
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (__typeof__(a)){__VA_ARGS__})
+#endif
+
 enum { LANES = 4 }; /* rows that move together */
 
 typedef const uint8_t *row_ptrs[MR_PANEL];
@@ -43,12 +49,12 @@ static inline __attribute__((always_inline)) void load_words(const uint8_t *cons
     for (int i = 0; i < n; i += 4, offset += sizeof *w) {
         words a = load_four(src[0] + offset), b = load_four(src[1] + offset);
         words c = load_four(src[2] + offset), d = load_four(src[3] + offset);
-        words ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-        words cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-        w[i] = __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5);
-        w[i + 1] = __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7);
-        w[i + 2] = __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5);
-        w[i + 3] = __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7);
+        words ab_low = SHUFFLE(a, b, 0, 4, 1, 5), ab_high = SHUFFLE(a, b, 2, 6, 3, 7);
+        words cd_low = SHUFFLE(c, d, 0, 4, 1, 5), cd_high = SHUFFLE(c, d, 2, 6, 3, 7);
+        w[i] = SHUFFLE(ab_low, cd_low, 0, 1, 4, 5);
+        w[i + 1] = SHUFFLE(ab_low, cd_low, 2, 3, 6, 7);
+        w[i + 2] = SHUFFLE(ab_high, cd_high, 0, 1, 4, 5);
+        w[i + 3] = SHUFFLE(ab_high, cd_high, 2, 3, 6, 7);
     }
 }
 
@@ -60,8 +66,8 @@ static inline void store_words(uint8_t group[MR_PANEL][4], int r, words v) {
 /* Bytes i of the rows side by side, as word i. */
 static inline words sort_bytes(words v) {
     for (int i = 0; i < 2; i++) {
-        bytes16 low = (bytes16)v, high = (bytes16)__builtin_shufflevector(v, v, 2, 3, 2, 3);
-        v = (words)__builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        bytes16 low = (bytes16)v, high = (bytes16)SHUFFLE(v, v, 2, 3, 2, 3);
+        v = (words)SHUFFLE(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     }
     return v;
 }
