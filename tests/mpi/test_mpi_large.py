@@ -27,7 +27,8 @@ SMALL = ["--layers", "8", "--width", "1024", "--ff", "512", "--heads", "8", "--e
 LARGE = ["--width", "2048", "--ff", "1024", "--heads", "16", "--experts", "128"]
 LARGE_LAYER = 3 * 2048 * 1024 * 128 * 144 // 256  # bytes of the experts of a layer
 PROGRAM = 48 * MIB  # of a rank beside what the plan counts: tables, MPI, blocks of the file on their way
-GENERATE = ["-p", "ab", "-p", "c", "-n", "8", "--seed", "7", "--ignore-eos", "--ctx", "64", "--json"]
+N_NEW = 8 if GIB else 100  # the small model generates long enough for some looks at its memory
+GENERATE = ["-p", "ab", "-p", "c", "-n", str(N_NEW), "--seed", "7", "--ignore-eos", "--ctx", "128", "--json"]
 LIMIT_S = 300 + 60 * GIB  # of one run
 
 
@@ -49,7 +50,7 @@ class Watch(threading.Thread):
         self.start()
 
     def run(self):
-        while not self.ended.wait(0.25):
+        while not self.ended.wait(0.1):
             for pid, environment in self.job.processes().items():
                 rank = environment.get("OMPI_COMM_WORLD_RANK")
                 if rank is not None:
@@ -121,7 +122,7 @@ class Large(unittest.TestCase):
     def test_ranks(self):
         in_file = ["--mem", "384M" if GIB else "16M"]
         want = self.run_ranks(2, *(in_file if GIB else []))
-        self.assertEqual([len(ids) for ids in want], [8, 8])
+        self.assertEqual([len(ids) for ids in want], [N_NEW, N_NEW])
         self.assertEqual(self.run_ranks(3, *in_file), want)
         self.assertEqual(self.run_ranks(4, *in_file), want)
         if not GIB:
