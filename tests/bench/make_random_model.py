@@ -14,7 +14,7 @@ plans. With --parts, OUT is a prefix: OUT-00001-of-00005.gguf and so on, with eq
 
 --arch deepseek2 is the shape of DeepSeek V3, in small: latent attention (heads of 128 + 64 columns for keys and 128 for
 values; 512 latent columns, 768 for queries), one dense layer of width 4 * --ff, then experts in 8 groups, of which 4 are
-used, with a shared expert and a bias of choice; YaRN.
+used, with a shared expert and a bias of choice; YaRN. --arch qwen3moe has heads of 128 columns, whatever the width.
 """
 
 import argparse
@@ -130,6 +130,21 @@ def llama_layer(a, blk, _):
     yield from glu(a, blk + ("ffn_%s_exps.weight" if a.experts else "ffn_%s.weight"), a.ff, a.experts or 1)
 
 
+HEAD = 128  # columns of a head of qwen3moe
+
+
+def qwen3moe_layer(a, blk, _):
+    yield blk + "attn_norm.weight", "F32", a.width, 1, 0
+    for name, heads in (("q", a.heads), ("k", a.kv_heads), ("v", a.kv_heads)):
+        yield f"{blk}attn_{name}.weight", fit(a, a.width), a.width, heads * HEAD, 1
+    yield blk + "attn_q_norm.weight", "F32", HEAD, 1, 0
+    yield blk + "attn_k_norm.weight", "F32", HEAD, 1, 0
+    yield blk + "attn_output.weight", fit(a, a.heads * HEAD), a.heads * HEAD, a.width, 1
+    yield blk + "ffn_norm.weight", "F32", a.width, 1, 0
+    yield blk + "ffn_gate_inp.weight", "F32", a.width, a.experts, 1
+    yield from glu(a, blk + "ffn_%s_exps.weight", a.ff, a.experts)
+
+
 K_NOPE, ROPE, V_HEAD, LATENT, Q_LATENT = 128, 64, 128, 512, 768  # columns of latent attention
 DENSE_LAYERS, GROUPS, GROUPS_USED = 1, 8, 4
 
@@ -156,7 +171,7 @@ def deepseek2_layer(a, blk, layer):
 
 def tensors(a):
     """(name, type, columns, rows, matrices; 0: a vector)"""
-    layer = {"llama": llama_layer, "deepseek2": deepseek2_layer}[a.arch]
+    layer = {"llama": llama_layer, "deepseek2": deepseek2_layer, "qwen3moe": qwen3moe_layer}[a.arch]
     yield "token_embd.weight", fit(a, a.width), a.width, a.vocab, 1
     for i in range(a.layers):
         yield from layer(a, f"blk.{i}.", i)
@@ -180,7 +195,14 @@ def deepseek2_keys(a):
              text("deepseek2.expert_weights_norm") + struct.pack("<I?", 7, True)])
 
 
+def qwen3moe_keys(a):
+    return [key("qwen3moe." + name, "u32", value) for name, value in (
+        ("attention.key_length", HEAD), ("attention.value_length", HEAD), ("expert_feed_forward_length", a.ff))]
+
+
 def model_keys(a):
+    own = {"llama": lambda _: [], "deepseek2": deepseek2_keys, "qwen3moe": qwen3moe_keys}[a.arch]
+    rotated = {"llama": a.width // a.heads, "deepseek2": ROPE, "qwen3moe": HEAD}[a.arch]
     latent = a.arch == "deepseek2"
     keys = [
         key("general.architecture", "string", a.arch),
@@ -191,12 +213,12 @@ def model_keys(a):
         ("block_count", a.layers), ("context_length", a.context), ("embedding_length", a.width),
         ("feed_forward_length", 4 * a.ff if latent else a.ff), ("attention.head_count", a.heads),
         ("attention.head_count_kv", 1 if latent else a.kv_heads),
-        ("rope.dimension_count", ROPE if latent else a.width // a.heads), ("vocab_size", a.vocab))]
+        ("rope.dimension_count", rotated), ("vocab_size", a.vocab))]
     keys.append(key(f"{a.arch}.attention.layer_norm_rms_epsilon", "f32", 1e-5))
     if a.experts:
         keys += [key(f"{a.arch}.expert_count", "u32", a.experts),
                  key(f"{a.arch}.expert_used_count", "u32", a.experts_used)]
-    return keys + (deepseek2_keys(a) if latent else []) + vocabulary(a.vocab)
+    return keys + own(a) + vocabulary(a.vocab)
 
 
 def tensor_bytes(type_name, columns, rows, n):
@@ -242,7 +264,7 @@ def split_keys(idx, n, n_tensors):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
-    p.add_argument("--arch", choices=("llama", "deepseek2"), default="llama")
+    p.add_argument("--arch", choices=("llama", "deepseek2", "qwen3moe"), default="llama")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0")
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
                         ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2), ("parts", 0)):
