@@ -18,7 +18,7 @@
 
 typedef struct mr_session_cluster {
     int32_t n_ranks;        /* 0: stages are threads */
-    int32_t n_without_file; /* ranks that get their layers from other ranks */
+    int32_t n_without_file; /* ranks that get parts of the model file from other ranks */
     int32_t threads;        /* of rank 0's stage; 0: there are no ranks */
     rank_process *rank;
     mr_roll_call *roll;

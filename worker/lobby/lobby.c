@@ -25,7 +25,7 @@ typedef struct lobby {
     Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
     mr_file_server *file_server;
     mr_file_client *file_client;
-    mr_err file_problem; /* why neither server nor client could be created */
+    mr_err file_problem; /* why the server, the client or both could not be created */
     mr_status status;    /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;

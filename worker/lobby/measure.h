@@ -32,7 +32,8 @@ typedef struct mr_measure_config {
     void *ctx;
 } mr_measure_config;
 
-/* Takes a few seconds, without loading. A curve has points at 1, 2, 4 ... rows, as many as the time budget allowed. */
+/* Takes a few seconds, without loading; some more for each kind of layers if max_rows is above 512. A curve has points
+ * at 1, 2, 4 ... rows, as many as the time budget allowed. */
 MR_MUST_USE mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *out, mr_err *err);
 /* The time of a step of one layer, for a comparison with mr_measured.sample_s: if the two differ, none of the measured
  * times is valid any more. */
