@@ -249,13 +249,16 @@ static mr_status count_send(mr_channel *ch, int32_t peer, uint32_t tag, const vo
     return own_ops->post_send(ch, peer, tag, data, bytes, out, err);
 }
 
-/* Of mr_local_cluster_config. All channels of a cluster have the same functions. */
+/* Of mr_local_cluster_config. All channels of a cluster have the same functions, so the first one's are copied: stages
+ * use the copy while the next channels open. */
 static mr_status count_sends(void *ctx, mr_channel **channel, mr_err *err) {
     (void)err;
     mr_channel_ops *ops = ctx;
-    own_ops = (*channel)->ops;
-    *ops = *own_ops;
-    ops->post_send = count_send;
+    if (!own_ops) {
+        own_ops = (*channel)->ops;
+        *ops = *own_ops;
+        ops->post_send = count_send;
+    }
     (*channel)->ops = ops;
     return MR_OK;
 }
