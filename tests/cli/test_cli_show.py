@@ -165,7 +165,8 @@ class Inspect(cli.Case):
         self.assertEqual(2048, int.from_bytes(data[at:at + 4], "little"))
         model = self.file("indexer.gguf", data[:at] + (64).to_bytes(4, "little") + data[at + 4:])
         parts = json.loads(self.good("inspect", model, "--json"))["bytes"]
-        self.assertEqual(5 * 4 * (2 * 64 + 64 * 4 + 64 * 64 + 16 * 256), parts["indexers_left_out"])
+        width = 48  # k_norm; proj; attn_k; attn_q_b
+        self.assertEqual(5 * 4 * (2 * 64 + width * 4 + width * 64 + 16 * 256), parts["indexers_left_out"])
         self.assertEqual(parts["tensors"], parts["embedding"] + sum(parts["layers"]) + parts["indexers_left_out"] +
                          parts["output"] + parts["others"])
         self.assertRegex(self.good("inspect", model).decode(), r"indexers, left out +\d")

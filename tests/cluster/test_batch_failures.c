@@ -132,14 +132,23 @@ static mr_text_buf make_lines(void) {
 
 /* --- A file of results ------------------------------------------------------------------------------------------- */
 
-static void wait_until_failed(mr_service *service) {
+static bool has_failed(const mr_service_stats *s) {
+    return s->state == MR_SERVICE_FAILED;
+}
+
+/* Whether the store has given back all that the failure ended. */
+static bool is_closed(const mr_service_stats *s) {
+    return s->n_open == 0;
+}
+
+static void wait_until(mr_service *service, bool (*is_so)(const mr_service_stats *)) {
     int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
     mr_service_stats stats;
     do {
         mr_service_get_stats(service, &stats);
         assert_true(mr_clock_now_ns() < until);
         usleep(1000);
-    } while (stats.state != MR_SERVICE_FAILED);
+    } while (!is_so(&stats));
 }
 
 /* Waits that fail are noticed by an endpoint that waits. One that always has its next message does not, so no line
@@ -150,7 +159,7 @@ static void fail_soon(void *ctx, const mr_batch_counts *counts) {
         return;
     atomic_store(&s->fault.is_on, true);
     if (s->fault.status != MR_OK)
-        wait_until_failed(s->rig.service);
+        wait_until(s->rig.service, has_failed);
 }
 
 static mr_status run_batch(server *s, bool fails, uint32_t *out_found, mr_batch_counts *out_counts) {
@@ -252,17 +261,6 @@ static void wait_for(mr_batch_store *store, const char *path, int n, const char 
     assert_int_equal(failed, 0);
 }
 
-/* Until the store has given back all that the failure ended. */
-static void wait_until_closed(mr_service *service) {
-    int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
-    mr_service_stats stats;
-    do {
-        mr_service_get_stats(service, &stats);
-        assert_true(mr_clock_now_ns() < until);
-        usleep(1000);
-    } while (stats.n_open > 0);
-}
-
 static void test_store(void **state) {
     (void)state;
     mr_text_buf lines = make_lines();
@@ -279,7 +277,7 @@ static void test_store(void **state) {
         wait_for(store, path, 1, "completed");
         atomic_store(&s.fault.is_on, true);
         join_failed(&s, &causes[i]);
-        wait_until_closed(s.rig.service);
+        wait_until(s.rig.service, is_closed);
         assert_string_equal(look_at(store, path, &completed, &failed), "in_progress");
         assert_int_equal(failed, 0);
         mr_batch_store_stop(store);

@@ -70,7 +70,7 @@ DELTA = EXPERTS | rope(1e7, partial_rotary_factor=0.25) | dict(
 ARCHS = {
     "qwen3moe": Arch("Qwen3MoeForCausalLM", "qwen2", EXPERTS | rope(1e6) | dict(norm_topk_prob=True)),
     "qwen2moe": Arch("Qwen2MoeForCausalLM", "qwen2",
-                     WIDE | EXPERTS | rope(1e6) | dict(shared_expert_intermediate_size=32)),
+                     WIDE | EXPERTS | rope(1e6) | dict(shared_expert_intermediate_size=8)),
     "olmo2": Arch("Olmo2ForCausalLM", "dbrx", WIDE | rope(5e5)),
     "smollm3": Arch("SmolLM3ForCausalLM", "llama-bpe", WIDE | rope(5e6) | dict(tie_word_embeddings=True)),
     "granite": Arch("GraniteForCausalLM", "refact",
@@ -117,9 +117,9 @@ ARCHS = {
     # llama.cpp knows the form without q_lora_rank by its 27 layers.
     "deepseek2-lite": Arch("DeepseekV2ForCausalLM", "deepseek-llm",
                            MLA | ROUTED | DSV2_ROPE | dict(
-                               num_hidden_layers=27, hidden_size=32, num_attention_heads=2, num_key_value_heads=2,
+                               num_hidden_layers=27, hidden_size=24, num_attention_heads=2, num_key_value_heads=2,
                                q_lora_rank=None, n_routed_experts=4, num_experts_per_tok=2, n_shared_experts=2,
-                               moe_intermediate_size=8, first_k_dense_replace=1, routed_scaling_factor=1.0),
+                               moe_intermediate_size=6, first_k_dense_replace=1, routed_scaling_factor=1.0),
                            dict(scoring_func="softmax")),
     "deepseek2": Arch("DeepseekV3ForCausalLM", "deepseek-v3",
                       MLA | ROUTED | DSV3_ROPE | dict(q_lora_rank=24, n_group=4, topk_group=2, norm_topk_prob=True,
@@ -167,7 +167,7 @@ ARCHS = {
                          rope(5e5) | dict(intermediate_size=64, moe_intermediate_size=16, moe_k=3, moe_num_experts=8,
                                           moe_num_shared_experts=2, moe_layer_start_index=1)),
     # Up to 2,048 positions the indexer leaves none out.
-    "glm-dsa": Arch("GlmMoeDsaForCausalLM", "glm4", DSA | dict(index_n_heads=4), dict(scoring_func="sigmoid")),
+    "glm-dsa": Arch("GlmMoeDsaForCausalLM", "glm4", DSA | dict(hidden_size=48, index_n_heads=4), dict(scoring_func="sigmoid")),
     "qwen3-embedding": Arch("Qwen3ForCausalLM", "qwen2", rope(1e6) | dict(tie_word_embeddings=True), is_pooled=True),
     "qwen3next": Arch("Qwen3NextForCausalLM", "qwen2", DELTA),
     "qwen35moe": Arch("Qwen3_5MoeForCausalLM", "qwen35", DELTA),
