@@ -13,6 +13,7 @@ enum {
     TILE_ROWS = 7,
     CHUNK = 512,
     STEP = 32,
+    NEAR_BYTES = 1024, /* how far one row of a plain format prefetches: ask_near */
 };
 enum { /* VPDPBUSD needs unsigned weights; bytes of value + 128 need no decoding */
        OFFSET_BYTES = 128,
@@ -131,13 +132,26 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
         _mm512_store_ps(sums[r][1], b##r);                                                                             \
     }
 
+/* Prefetches from both panels what stands NEAR_BYTES behind sub-block j. One row of a format without decoding consumes
+ * lines so fast that the lines of the next chunk, 8 KiB away for Q8_0, come too early: on a Zen 4 core they gave 0.72
+ * of the read loop, NEAR_BYTES gives 0.90. Formats that decode are the faster the farther they ask. */
+MR_INLINE void ask_near(const format f, const tile *t, int32_t j) {
+    const int32_t bytes = f.block_bytes / (f.block_k / 32), first = share_of(j * bytes, LINE);
+    for (int32_t i = first; i * LINE < (j + 1) * bytes; i++)
+        for (int p = 0; p < TILE_PANELS; p++)
+            __builtin_prefetch(t->w[p] + NEAR_BYTES + i * LINE, 0, 2);
+}
+
 /* Continues the sums of n_rows rows and two panels over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     const row_chunk *rows = t->rows;
     tile_sums *sums = t->sums;
     EACH_ROW(OPEN)
     for (int32_t j = 0; j < t->n_k / 32; j++) {
-        ask_ahead(t, j);
+        if (f.is_plain && from == PANELS && n_rows == 1)
+            ask_near(f, t, j);
+        else
+            ask_ahead(t, j);
         UNROLL
         for (int h = 0; h < f.n_scales; h++) { /* the k of one scale: half of the 32 k, or all */
             const int32_t at = j * f.n_scales + h;
