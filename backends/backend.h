@@ -27,6 +27,10 @@
  *     ops->get(be, buffer, offset, output, n, &fence, err);
  *     ops->wait(be, fence, deadline_ns, err);
  *
+ * The host does other work while a device computes: a wait with a deadline in the past asks whether a fence is reached.
+ * mark puts a fence into the queue whose time the backend keeps. The time that a device worked is the time between two
+ * marks.
+ *
  * Owns:    a backend owns the memory of its buffers and its threads. Buffers and programs must be destroyed before the
  *          backend.
  * Threads: the caller serialises all calls on one backend. Two backends are independent.
@@ -52,9 +56,10 @@ typedef struct mr_device_info {
     /* weight_load keeps the address src instead of a copy, so src must live as long as the tensor's buffer. Every
      * matrix that such a backend can multiply is loaded into it, in addition to the backend that holds the matrix. */
     bool keeps_source;
+    bool exact; /* every op gives the bits of engine/NUMERICS.md */
 } mr_device_info;
 
-enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX };
+enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX, MR_KEPT_MARKS = 16 };
 typedef struct mr_rates {
     double products_per_s;     /* multiply-adds in large matrix products; 0: not measured */
     double copied_bytes_per_s; /* between the host's memory and the device's, in either direction; also weight_load */
@@ -125,6 +130,17 @@ typedef struct mr_backend_ops {
     mr_status (*submit)(mr_backend *be, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);
     /* Waits until the fence is reached. MR_E_TIMEOUT: it was not reached by the deadline. */
     mr_status (*wait)(mr_backend *be, mr_fence fence, int64_t deadline_ns, mr_err *err);
+
+    /* Puts a fence into the queue whose time is kept until MR_KEPT_MARKS further marks are made. */
+    mr_status (*mark)(mr_backend *be, mr_fence *out, mr_err *err);
+    /* When the mark was reached, in nanoseconds of the backend's own clock. MR_E_TIMEOUT: it is not reached yet.
+     * MR_E_INVALID: its time is not kept. */
+    mr_status (*fence_ns)(mr_backend *be, mr_fence mark, int64_t *out_ns, mr_err *err);
+
+    /* Prepares host memory, so that set and get copy it fast and while the host works. set and get take any memory;
+     * pinned memory is faster. unpin comes before the memory is freed, and after the copies have ended. */
+    mr_status (*pin)(mr_backend *be, void *host, size_t bytes, mr_err *err);
+    void (*unpin)(mr_backend *be, void *host);
 } mr_backend_ops;
 
 /* A backend's own structure begins with this one. */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 mr_status mr_host_buffer_create(mr_backend *base, size_t bytes, mr_buffer **out, mr_err *err) {
@@ -56,25 +57,23 @@ mr_status mr_host_check_range(const mr_buffer *b, size_t offset, size_t bytes, m
 
 mr_status mr_host_set(mr_backend *base, mr_buffer *b, size_t offset, const void *src, size_t bytes, mr_fence *out,
                       mr_err *err) {
-    (void)base;
     mr_status status = mr_host_check_range(b, offset, bytes, err);
     if (status != MR_OK)
         return status;
     if (b->wrapped)
         return mr_err_set(err, MR_E_INTERNAL, "a wrapped buffer is read-only");
     memcpy(b->base + offset, src, bytes);
-    *out = 0;
+    *out = mr_host_fence(base);
     return MR_OK;
 }
 
 mr_status mr_host_get(mr_backend *base, const mr_buffer *b, size_t offset, void *dst, size_t bytes, mr_fence *out,
                       mr_err *err) {
-    (void)base;
     mr_status status = mr_host_check_range(b, offset, bytes, err);
     if (status != MR_OK)
         return status;
     memcpy(dst, b->base + offset, bytes);
-    *out = 0;
+    *out = mr_host_fence(base);
     return MR_OK;
 }
 
@@ -84,4 +83,34 @@ mr_status mr_host_wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr
     (void)deadline_ns;
     (void)err;
     return MR_OK; /* set and get are done when they return */
+}
+
+mr_status mr_host_mark(mr_backend *base, mr_fence *out, mr_err *err) {
+    mr_host_backend *be = (mr_host_backend *)base;
+    (void)err;
+    *out = ++be->n_marks;
+    be->mark_ns[*out % MR_KEPT_MARKS] = mr_clock_now_ns();
+    return MR_OK;
+}
+
+mr_status mr_host_fence_ns(mr_backend *base, mr_fence mark, int64_t *out_ns, mr_err *err) {
+    const mr_host_backend *be = (const mr_host_backend *)base;
+    if (mark == 0 || mark > be->n_marks || be->n_marks - mark >= MR_KEPT_MARKS)
+        return mr_err_set(err, MR_E_INVALID, "the time of mark %llu of %llu is not kept", (unsigned long long)mark,
+                          (unsigned long long)be->n_marks);
+    *out_ns = be->mark_ns[mark % MR_KEPT_MARKS];
+    return MR_OK;
+}
+
+mr_status mr_host_pin(mr_backend *base, void *host, size_t bytes, mr_err *err) {
+    (void)base;
+    (void)host;
+    (void)bytes;
+    (void)err;
+    return MR_OK;
+}
+
+void mr_host_unpin(mr_backend *base, void *host) {
+    (void)base;
+    (void)host;
 }

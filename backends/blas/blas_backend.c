@@ -66,6 +66,10 @@ static const mr_backend_ops OPS = {
     .program_destroy = blas_program_destroy,
     .submit = blas_submit,
     .wait = mr_host_wait,
+    .mark = mr_host_mark,
+    .fence_ns = mr_host_fence_ns,
+    .pin = mr_host_pin,
+    .unpin = mr_host_unpin,
 };
 
 mr_status mr_blas_backend_create(const mr_blas_options *options, mr_backend **out, mr_err *err) {
@@ -75,7 +79,7 @@ mr_status mr_blas_backend_create(const mr_blas_options *options, mr_backend **ou
     blas_backend *be = mr_alloc(sizeof *be);
     if (!be)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the BLAS backend");
-    be->base.ops = &OPS;
+    be->host.base.ops = &OPS;
     be->n_threads = options->n_threads;
     status = mr_pool_create(options->n_threads, options->cpu_ids, &be->pool, err);
     if (status != MR_OK) {
@@ -83,6 +87,6 @@ mr_status mr_blas_backend_create(const mr_blas_options *options, mr_backend **ou
         return status;
     }
     blas_library_warm_up(be->pool);
-    *out = &be->base;
+    *out = &be->host.base;
     return MR_OK;
 }

@@ -3,13 +3,13 @@
 #ifndef MR_BACKENDS_BLAS_BLAS_INTERNAL_H
 #define MR_BACKENDS_BLAS_BLAS_INTERNAL_H
 
-#include "backends/backend.h"
+#include "backends/host_memory.h"
 #include "engine/base/pool.h"
 
 enum { BLAS_ALIGNMENT = 64 }; /* of tensors in buffers; also the bytes that hold the address of a matrix */
 
 typedef struct blas_backend {
-    mr_backend base;
+    mr_host_backend host;
     mr_pool *pool;
     int n_threads;
     /* Where threads convert a block of rows to float32; thread i at scratch + i * scratch_floats. program_create makes

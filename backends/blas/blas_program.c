@@ -203,7 +203,6 @@ static void call_progress(void *ctx) {
 }
 
 mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
-    (void)be;
     (void)err;
     p->run = run;
     mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
@@ -212,6 +211,6 @@ mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence
                                             .progress = run->progress ? call_progress : NULL,
                                             .ctx = p});
     p->run = NULL;
-    *out = 0;
+    *out = mr_host_fence(be);
     return MR_OK;
 }

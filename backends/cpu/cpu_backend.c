@@ -27,6 +27,7 @@ static void describe(const mr_backend *base, mr_device_info *out) {
              be->n_threads == 1 ? "" : "s");
     out->alignment = CPU_ALIGNMENT;
     out->host_addressable = true;
+    out->exact = true;
 }
 
 static mr_status weight_bytes(const mr_backend *base, mr_type type, int32_t columns, int32_t rows, size_t *out,
@@ -75,7 +76,7 @@ static mr_status weight_load(mr_backend *base, const mr_tensor *t, const uint8_t
     if (!mr_type_bytes(t->type, t->ne[0], &job.args.src_row_bytes))
         return mr_err_set(err, MR_E_INTERNAL, "a weight row of %d elements", t->ne[0]);
     mr_pool_run(be->pool, &(mr_pool_job){.n_groups = 1, .count = count_repack_tasks, .run = repack_some, .ctx = &job});
-    *out = 0;
+    *out = mr_host_fence(base);
     return MR_OK;
 }
 
@@ -94,13 +95,17 @@ static const mr_backend_ops OPS = {
     .program_destroy = cpu_program_destroy,
     .submit = cpu_submit,
     .wait = mr_host_wait,
+    .mark = mr_host_mark,
+    .fence_ns = mr_host_fence_ns,
+    .pin = mr_host_pin,
+    .unpin = mr_host_unpin,
 };
 
 mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out, mr_err *err) {
     cpu_backend *be = mr_alloc(sizeof *be);
     if (!be)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the CPU backend");
-    be->base.ops = &OPS;
+    be->host.base.ops = &OPS;
     be->isa = mr_isa_detect();
     be->kernels = mr_kernels_get(be->isa);
     be->n_threads = options->n_threads;
@@ -111,6 +116,6 @@ mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out,
         mr_free(be);
         return status;
     }
-    *out = &be->base;
+    *out = &be->host.base;
     return MR_OK;
 }

@@ -3,9 +3,9 @@
 #ifndef MR_BACKENDS_CPU_CPU_INTERNAL_H
 #define MR_BACKENDS_CPU_CPU_INTERNAL_H
 
-#include "backends/backend.h"
 #include "backends/cpu/cpu_choice.h"
 #include "backends/cpu/kernels.h"
+#include "backends/host_memory.h"
 #include "engine/base/pool.h"
 #include "engine/base/readahead.h"
 
@@ -16,7 +16,7 @@ enum {
 };
 
 typedef struct cpu_backend {
-    mr_backend base;
+    mr_host_backend host;
     mr_pool *pool;
     mr_isa isa;
     const mr_kernels *kernels;

@@ -165,7 +165,6 @@ static void call_progress(void *ctx) {
 }
 
 mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
-    (void)be;
     (void)err;
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_make(p->be, p->cuts[i], run);
@@ -179,6 +178,6 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
                                             .ctx = p});
     cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
     p->run = NULL;
-    *out = 0;
+    *out = mr_host_fence(be);
     return MR_OK;
 }

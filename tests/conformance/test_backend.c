@@ -128,6 +128,51 @@ static void check_queue(mr_backend *be, const char *name) {
     be->ops->program_destroy(be, NULL);
 }
 
+/* The times of marks do not go back. The last marks are kept, earlier ones and other fences are not. */
+static void check_marks(mr_backend *be) {
+    mr_fence marks[MR_KEPT_MARKS + 4];
+    int32_t n = sizeof marks / sizeof *marks;
+    uint8_t bytes[4096] = {0};
+    mr_buffer *b = NULL;
+    mr_fence fence = 0;
+    mr_err err = {0};
+    expect_ok(be->ops->buffer_create(be, sizeof bytes, &b, &err), &err);
+    for (int32_t i = 0; i < n; i++) {
+        expect_ok(be->ops->mark(be, &marks[i], &err), &err);
+        assert_true(marks[i] > (i > 0 ? marks[i - 1] : 0));
+        expect_ok(be->ops->set(be, b, 0, bytes, sizeof bytes, &fence, &err), &err);
+        assert_true(fence >= marks[i]);
+    }
+    expect_ok(be->ops->wait(be, fence, MR_NEVER, &err), &err);
+    int64_t ns = 77, last_ns = INT64_MIN;
+    for (int32_t i = 0; i < n; i++) {
+        mr_status status = be->ops->fence_ns(be, marks[i], &ns, &err);
+        assert_int_equal(status, i < n - MR_KEPT_MARKS ? MR_E_INVALID : MR_OK);
+        assert_true(status == MR_OK ? ns >= last_ns : ns == 77);
+        last_ns = status == MR_OK ? ns : last_ns;
+    }
+    assert_int_equal(be->ops->fence_ns(be, 0, &ns, &err), MR_E_INVALID);
+    be->ops->buffer_destroy(be, b);
+}
+
+/* Copies from and to pinned memory are those from and to any memory. */
+static void check_pinned(mr_backend *be) {
+    static uint8_t memory[2][8192];
+    mr_buffer *b = NULL;
+    mr_fence fence = 0;
+    mr_err err = {0};
+    expect_ok(be->ops->buffer_create(be, sizeof memory[0], &b, &err), &err);
+    expect_ok(be->ops->pin(be, memory, sizeof memory, &err), &err);
+    memset(memory[0], 0x3c, sizeof memory[0]);
+    memset(memory[1], 0, sizeof memory[1]);
+    expect_ok(be->ops->set(be, b, 0, memory[0], sizeof memory[0], &fence, &err), &err);
+    expect_ok(be->ops->get(be, b, 0, memory[1], sizeof memory[1], &fence, &err), &err);
+    expect_ok(be->ops->wait(be, fence, MR_NEVER, &err), &err);
+    assert_memory_equal(memory[1], memory[0], sizeof memory[0]);
+    be->ops->unpin(be, memory);
+    be->ops->buffer_destroy(be, b);
+}
+
 static void check_weights(mr_backend *be) {
     size_t bytes = 77;
     mr_err err = {0};
@@ -148,7 +193,10 @@ void test_queue(void **state) {
         assert_true(strlen(device.name) > 0);
         assert_true(device.alignment >= 64 && (device.alignment & (device.alignment - 1)) == 0);
         assert_true(device.host_addressable || !device.keeps_source);
+        assert_int_equal(device.exact, KINDS[i].max_nmse == 0);
         check_queue(made[i], KINDS[i].name);
+        check_marks(made[i]);
+        check_pinned(made[i]);
         check_weights(made[i]);
     }
 }

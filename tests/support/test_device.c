@@ -16,7 +16,7 @@
 
 enum { MAX_BUFFERS = 64, QUEUE_CALLS = 256, ALIGNMENT = 256, RECORD_BYTES = 64, RUBBISH = 0xa5 };
 
-typedef enum call_kind { CALL_SET, CALL_GET, CALL_LOAD, CALL_SUBMIT, CALL_PREPARE, CALL_END } call_kind;
+typedef enum call_kind { CALL_SET, CALL_GET, CALL_LOAD, CALL_SUBMIT, CALL_MARK, CALL_PREPARE, CALL_END } call_kind;
 
 typedef struct device_buffer {
     mr_buffer base;   /* the host's view: no address unless host_addressable */
@@ -45,6 +45,11 @@ struct mr_program {
     mr_buffer **panels; /* [n_tensors]: of matrices whose source was kept, else NULL */
 };
 
+typedef struct mark {
+    mr_fence fence; /* 0: none */
+    int64_t ns;
+} mark;
+
 typedef struct test_device {
     mr_backend base;
     test_device_options options;
@@ -55,13 +60,15 @@ typedef struct test_device {
     int n_programs;
     uint64_t n_delays;
     mr_fence issued;
-    int32_t n_calls;          /* since the last reset */
-    mr_mutex memory_lock;     /* guards buffers and the protection of their pages */
-    mr_mutex lock;            /* guards the fields below */
-    mr_cond reached;          /* done or n_held changed */
-    int32_t n_held;           /* waits of the host until calls begin */
-    mr_fence done, broken_at; /* broken_at 0: the device works */
-    test_device_stats stats;  /* written by the calling thread only */
+    int32_t n_calls;           /* since the last reset */
+    mr_mutex memory_lock;      /* guards buffers and the protection of their pages */
+    mr_mutex lock;             /* guards the fields below */
+    mr_cond reached;           /* done or n_held changed */
+    int32_t n_held;            /* waits of the host until calls begin */
+    mr_fence done, broken_at;  /* broken_at 0: the device works */
+    mark marks[MR_KEPT_MARKS]; /* the last ones that were reached */
+    int n_marks;
+    test_device_stats stats; /* written by the calling thread only */
 } test_device;
 
 /* --- The device's thread ----------------------------------------------------------------------------------------- */
@@ -118,6 +125,8 @@ static mr_status work(test_device *d, call *c) {
         return MR_OK;
     case CALL_PREPARE:
         return prepare(d, c);
+    case CALL_MARK:
+        return MR_OK;
     default:
         return d->cpu->ops->submit(d->cpu, c->program->inside, &c->run, &fence, NULL);
     }
@@ -145,6 +154,8 @@ static void serve(void *ctx) {
         mr_mutex_lock(&d->lock);
         if (!works && d->broken_at == 0)
             d->broken_at = c.fence;
+        if (c.kind == CALL_MARK)
+            d->marks[d->n_marks++ % MR_KEPT_MARKS] = (mark){c.fence, mr_clock_now_ns()};
         d->done = c.fence;
         mr_cond_broadcast(&d->reached);
         mr_mutex_unlock(&d->lock);
@@ -187,6 +198,7 @@ static mr_status device_wait(mr_backend *base, mr_fence fence, int64_t deadline_
     MR_ASSERT(fence <= d->issued);
     mr_mutex_lock(&d->lock);
     bool in_time = true;
+    d->stats.n_waits += d->done < fence && deadline_ns > mr_clock_now_ns();
     if (deadline_ns == MR_NEVER)
         release(d, d->n_held);
     while (d->done < fence && in_time)
@@ -198,6 +210,41 @@ static mr_status device_wait(mr_backend *base, mr_fence fence, int64_t deadline_
     if (!reached)
         return mr_err_set(err, MR_E_TIMEOUT, "the test device is not ready");
     return is_broken ? broken(err) : MR_OK;
+}
+
+static mr_status device_mark(mr_backend *base, mr_fence *out, mr_err *err) {
+    test_device *d = (test_device *)base;
+    d->stats.n_marks++;
+    return give(d, &(call){.kind = CALL_MARK}, out, err);
+}
+
+static mr_status fence_ns(mr_backend *base, mr_fence fence, int64_t *out_ns, mr_err *err) {
+    test_device *d = (test_device *)base;
+    int i = 0;
+    mr_mutex_lock(&d->lock);
+    while (i < MR_KEPT_MARKS && (fence == 0 || d->marks[i].fence != fence))
+        i++;
+    if (i < MR_KEPT_MARKS)
+        *out_ns = d->marks[i].ns;
+    bool is_reached = d->done >= fence;
+    mr_mutex_unlock(&d->lock);
+    if (i < MR_KEPT_MARKS)
+        return MR_OK;
+    return is_reached ? mr_err_set(err, MR_E_INVALID, "the test device does not keep the time of that mark")
+                      : mr_err_set(err, MR_E_TIMEOUT, "the test device has not reached the mark");
+}
+
+static mr_status pin(mr_backend *base, void *host, size_t bytes, mr_err *err) {
+    (void)base;
+    (void)host;
+    (void)bytes;
+    (void)err;
+    return MR_OK;
+}
+
+static void unpin(mr_backend *base, void *host) {
+    (void)base;
+    (void)host;
 }
 
 static void destroy(mr_backend *base) {
@@ -225,7 +272,8 @@ static void describe(const mr_backend *base, mr_device_info *out) {
                             .memory_bytes = d->options.memory_bytes,
                             .alignment = ALIGNMENT,
                             .host_addressable = d->options.host_addressable,
-                            .keeps_source = d->options.keeps_source};
+                            .keeps_source = d->options.keeps_source,
+                            .exact = !d->options.is_inexact};
 }
 
 static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_node *n) {
@@ -450,6 +498,10 @@ static const mr_backend_ops OPS = {
     .program_destroy = program_destroy,
     .submit = submit,
     .wait = device_wait,
+    .mark = device_mark,
+    .fence_ns = fence_ns,
+    .pin = pin,
+    .unpin = unpin,
 };
 
 mr_status test_device_create(const test_device_options *options, mr_backend **out, mr_err *err) {

@@ -22,11 +22,13 @@ typedef struct test_device_options {
     bool keeps_source;     /* host_addressable only: matrices are read from the mapped file */
     uint64_t seed;         /* of the delays */
     int32_t max_delay_us;  /* before and after each call; 0: none */
-    int32_t n_good;        /* calls of set, get, weight_load and submit before one breaks the device; 0: no limit */
+    int32_t n_good;        /* calls into the queue before one breaks the device; 0: no limit */
+    bool is_inexact;       /* describe says that the device is not exact */
 } test_device_options;
 
 typedef struct test_device_stats {
-    int n_sets, n_gets, n_submits, n_loads;
+    int n_sets, n_gets, n_submits, n_loads, n_marks;
+    int n_waits;                 /* with a deadline in the future, for a fence that was not reached */
     size_t set_bytes, get_bytes; /* copied by sets and gets */
     size_t live_bytes;           /* of buffers */
     int most_waiting;            /* highest number of calls in the queue */
