@@ -31,6 +31,7 @@ void mr_graph_destroy(mr_graph *g) {
         if (g->splits[s].program)
             be->ops->program_destroy(be, g->splits[s].program);
     }
+    mr_graph_flight_destroy(g->flight);
     mr_free(g->splits);
     mr_free(g->copies);
     mr_free(g->issue);

@@ -24,6 +24,15 @@
  * that lies in another memory, the graph copies the tensor: once for each memory, as soon as the tensor is computed,
  * while other splits run. A copy from device to device goes through the host's memory.
  *
+ * Start and poll. mr_graph_run returns when the run is done. A caller that works meanwhile calls mr_graph_start, which
+ * gives the backends all work that waits for nothing, and then mr_graph_poll until the run is done. The state of a run
+ * is a flight, which the caller owns. If all splits are on one device (mr_graph_stats.needs_host is false), all work is
+ * in the device's queue when mr_graph_start returns. Then the inputs of the next run may be set at once, and the next
+ * run of this graph or of another graph may be started, with another flight: its work stands behind in the queue.
+ *
+ *     mr_graph_start(g, &run, &(mr_graph_read){y, 0, 3, result, result_row_bytes}, 1, flight, err);
+ *     mr_graph_poll(flight, 0, &done, err);    // now and then, until done
+ *
  * Owns:    its arrays and its programs. Borrows: the backends, the buffers of placed tensors and the work buffers. All
  *          of them outlive the graph.
  * Threads: bound to the thread that runs the graph.
@@ -127,6 +136,9 @@ typedef struct mr_graph_stats {
     /* Inputs, intermediates and outputs: the size of the work buffer of each backend; 0 for one that needs none. */
     size_t work_bytes[MR_MAX_BACKENDS];
     size_t unshared_bytes; /* sum of all sizes: the work memory if no two tensors shared memory */
+    /* The host computes in a run, or waits for a device before it can go on. The inputs of such a graph may be set, and
+     * the graph may be started, only when no run is under way in its work buffers. */
+    bool needs_host;
 } mr_graph_stats;
 
 /* Fuses nodes, chooses a backend for each node, makes splits and groups, and plans the memory. MR_E_UNSUPPORTED: no
@@ -135,16 +147,48 @@ MR_MUST_USE mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, 
 /* Places the work tensors and creates the programs. work[i]: a buffer of backend i with work_bytes[i] bytes, or NULL
  * for 0 bytes. */
 MR_MUST_USE mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err);
-/* Runs all splits and waits until they are done. After an error, too, no work is left on any backend. */
+/* Runs all splits and waits until they are done. run->progress is also called during waits for a device. After an
+ * error, too, no work is left on any backend. */
 MR_MUST_USE mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err);
+
+/* The state of a run. One flight serves any graph with at most max_copies copies, one run at a time. */
+typedef struct mr_graph_flight mr_graph_flight;
+MR_MUST_USE mr_status mr_graph_flight_create(int32_t max_copies, mr_graph_flight **out, mr_err *err);
+/* Gives up a run that is under way: waits for the work that the backends have, and starts no more. Graphs and backends
+ * outlive the flights of their runs. */
+void mr_graph_flight_destroy(mr_graph_flight *f);
+
+/* Rows [first_row, first_row + n_rows) of an output, which the run copies to dst. row_bytes: from one row to the next
+ * in dst; if it is that of the tensor, the copy is one get. */
+typedef struct mr_graph_read {
+    int32_t tensor, first_row, n_rows;
+    void *dst;
+    size_t row_bytes;
+} mr_graph_read;
+enum { MR_GRAPH_MAX_READS = 4 }; /* of one run */
+/* Starts a run. Work that waits for nothing is done or in the queue of its backend when this call returns; host
+ * backends compute inside of this call and of mr_graph_poll. After an error the run is over, and none of its work is
+ * left on any backend. Runs that were started earlier go on: the caller polls them to their end, too. */
+MR_MUST_USE mr_status mr_graph_start(mr_graph *g, const mr_run *run, const mr_graph_read *reads, int32_t n_reads,
+                                     mr_graph_flight *f, mr_err *err);
+/* Starts the work whose time has come, and waits for work that has been started until the deadline; 0: does not wait.
+ * *out_done: the run and its reads are done, or the flight has no run. After an error it is as with mr_graph_start. */
+MR_MUST_USE mr_status mr_graph_poll(mr_graph_flight *f, int64_t deadline_ns, bool *out_done, mr_err *err);
+/* How long the backend that took longest worked for the flight's last run that has ended, in nanoseconds of its own
+ * clock, with copies and reads, but not with the work of runs before it. 0: not known, because MR_KEPT_MARKS other
+ * marks were made since. */
+int64_t mr_graph_flight_ns(const mr_graph_flight *f);
 
 /* Writes the first n_rows rows of an input. row_bytes: bytes from one row to the next in src. The caller must not
  * change src until the next run has ended. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                                         mr_err *err);
-/* Reads n_rows rows of an output, from first_row on, and waits for them. row_bytes: from one row to the next in dst. */
+/* Reads n_rows rows of an output, from first_row on, and waits for them. row_bytes: as in mr_graph_read. */
 MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,
                                         size_t row_bytes, mr_err *err);
+/* The rows of an output from first_row on, where they lie, mr_graph_tensor()->row_bytes apart; NULL if the host cannot
+ * read them in place. Borrowed until the next run in the graph's work buffers. */
+const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row);
 
 /* Both results are borrowed, and valid until the graph changes. Nodes of a finished graph are in the order of their
  * groups. */

@@ -31,8 +31,7 @@ typedef struct graph_copy {
     int32_t after;         /* the split that computes src, or GRAPH_BEFORE_ALL */
     int32_t before;        /* the first split that reads dst */
     bool to_host;
-    bool is_late;   /* starts right before split `before`, instead of right after split `after` */
-    mr_fence fence; /* of the current run; a fence of the backend of src if to_host, else of the backend of dst */
+    bool is_late; /* starts right before split `before`, instead of right after split `after` */
 } graph_copy;
 
 typedef struct graph_times graph_times; /* sums of measured times: debug.c */
@@ -54,6 +53,7 @@ struct mr_graph {
     mr_backends backends;
     int32_t memory[MR_MAX_BACKENDS]; /* number of the memory of each backend */
     bool is_host[MR_MAX_BACKENDS];   /* host_addressable */
+    bool runs_on[MR_MAX_BACKENDS];   /* has splits */
     graph_split *splits;             /* in the order in which they run */
     int32_t n_splits, cap_splits;
     graph_copy *copies; /* sorted by before */
@@ -61,10 +61,11 @@ struct mr_graph {
     int32_t *issue; /* indices of the copies that are not late, sorted by after */
     int32_t n_issue;
     mr_graph_stats stats;
-    unsigned debug;      /* value of mr_graph_debug_wanted at mr_graph_finish */
-    graph_range *ranges; /* [n_tensors]; NULL unless the plan is to be printed */
-    graph_times *times;  /* NULL: times are not measured */
-    mr_err err;          /* the first error of the functions that add tensors and nodes */
+    mr_graph_flight *flight; /* of mr_graph_run */
+    unsigned debug;          /* value of mr_graph_debug_wanted at mr_graph_finish */
+    graph_range *ranges;     /* [n_tensors]; NULL unless the plan is to be printed */
+    graph_times *times;      /* NULL: times are not measured */
+    mr_err err;              /* the first error of the functions that add tensors and nodes */
 };
 
 /* Adds a tensor or node. Returns MR_NO_TENSOR or NULL after an error, also after an earlier one. */
@@ -89,6 +90,9 @@ mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 mr_status graph_group(mr_graph *g, mr_err *err);
 /* Gives work tensors their offsets in the memory of their home. Fills work_bytes and unshared_bytes. */
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err);
+
+/* Queues the copy of rows to the host's memory: io.c. */
+mr_status graph_read(mr_graph *g, const mr_graph_read *r, mr_fence *out, mr_err *err);
 
 /* Print what MILLRACE_GRAPH_DEBUG asks for: after mr_graph_place, and before the graph is freed. */
 mr_status graph_debug_place(mr_graph *g, mr_err *err);

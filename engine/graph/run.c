@@ -1,5 +1,5 @@
-/* engine/graph/run.c - calls the passes that finish a graph, places its tensors, and runs it: submits the splits to
- * their backends in order, and starts and awaits the copies between them. */
+/* engine/graph/run.c - runs a graph: submits the splits to their backends in order, and starts and awaits the copies
+ * between them. A run that has to wait notes in its flight where it stands, and goes on there at the next poll. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -9,98 +9,75 @@
 /* Longest time of a wait for a device without a call of progress. */
 enum { PROGRESS_NS = 100000 };
 
-/* Notes the backends and finds out which of them share the host's memory. */
-static mr_status use_backends(mr_graph *g, const mr_backends *backends, mr_err *err) {
-    int32_t last = backends->n - 1;
-    MR_ASSERT(backends->n >= 1 && backends->n <= MR_MAX_BACKENDS);
-    g->backends = *backends;
-    for (int32_t b = 0; b < backends->n; b++) {
-        mr_device_info device;
-        backends->at[b]->ops->describe(backends->at[b], &device);
-        g->is_host[b] = device.host_addressable;
-        g->memory[b] = g->is_host[b] ? last : b;
-        if (b == last && b > 0 && !device.host_addressable)
-            return mr_err_set(err, MR_E_INVALID, "backend '%s' stands last of %d, but the host cannot use its memory",
-                              device.name, backends->n);
-    }
+struct mr_graph_flight {
+    mr_graph *g;                 /* NULL: no run is under way */
+    mr_run run;                  /* with all row counts; if times are measured, its progress notes them */
+    void (*progress)(void *ctx); /* of the caller */
+    void *progress_ctx;
+    mr_graph_read reads[MR_GRAPH_MAX_READS];
+    int32_t n_reads;
+    int32_t split;                   /* the first one that the host has not computed or a device has not queued */
+    bool is_submitted;               /* that one; the host waits for it */
+    bool is_queued;                  /* the backends have all work of the run */
+    int32_t next_issue;              /* index into g->issue of the next copy to start */
+    int32_t next_fetch;              /* index into g->copies: splits have fetched the earlier copies */
+    int32_t next_settle;             /* index into g->copies: earlier copies no longer read the host's memory */
+    mr_fence first[MR_MAX_BACKENDS]; /* mark in front of all work; of backends that run splits */
+    mr_fence last[MR_MAX_BACKENDS];  /* of the last work given to each backend; at the end, a mark */
+    bool is_busy[MR_MAX_BACKENDS];   /* nobody has waited for last yet */
+    int64_t start_ns, wait_ns;       /* if times are measured: start of the run, and of a wait that goes on; else 0 */
+    int64_t worked_ns;               /* of the last run that has ended */
+    int32_t max_copies;
+    mr_fence copied[]; /* [max_copies]: a fence of the device that carries out the copy */
+};
+
+mr_status mr_graph_flight_create(int32_t max_copies, mr_graph_flight **out, mr_err *err) {
+    mr_graph_flight *f = mr_alloc(sizeof *f + (size_t)max_copies * sizeof f->copied[0]);
+    if (!f)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the runs of a graph");
+    f->max_copies = max_copies;
+    *out = f;
     return MR_OK;
 }
 
-mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_stats *out, mr_err *err) {
-    if (g->err.status != MR_OK)
-        return mr_err_set(err, g->err.status, "%s", g->err.text);
-    mr_status status = use_backends(g, backends, err);
-    if (status != MR_OK)
-        return status;
-    g->debug = mr_graph_debug_wanted();
-    graph_fuse(g);
-    status = graph_assign(g, err);
-    if (status == MR_OK)
-        status = graph_split_nodes(g, err);
-    if (status == MR_OK)
-        status = graph_group(g, err);
-    g->stats = (mr_graph_stats){.n_nodes = g->n_nodes, .n_splits = g->n_splits, .n_copies = g->n_copies};
-    g->stats.n_groups = g->n_nodes ? g->nodes[g->n_nodes - 1].group + 1 : 0;
-    if (status == MR_OK)
-        status = graph_plan_memory(g, &g->stats, err);
-    if (status == MR_OK)
-        *out = g->stats;
+static void note_group(void *ctx) {
+    const mr_graph_flight *f = ctx;
+    graph_times_group(f->g->times);
+    if (f->progress)
+        f->progress(f->progress_ctx);
+}
+
+/* Waits for the fence. MR_E_TIMEOUT: the deadline came first. */
+static mr_status await(mr_graph_flight *f, int32_t b, mr_fence fence, int64_t deadline_ns, mr_err *err) {
+    mr_graph *g = f->g;
+    mr_backend *be = g->backends.at[b];
+    bool is_timed = g->times && !g->is_host[b];
+    if (is_timed && f->wait_ns == 0)
+        f->wait_ns = mr_clock_now_ns();
+    mr_status status = be->ops->wait(be, fence, deadline_ns, err);
+    if (is_timed && status != MR_E_TIMEOUT) {
+        graph_times_waited(g->times, mr_clock_now_ns() - f->wait_ns);
+        f->wait_ns = 0;
+    }
     return status;
 }
 
-mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
-    for (int32_t t = 0; t < g->n_tensors; t++)
-        if (graph_is_work(g, t))
-            g->tensors[t].buffer = work[graph_home(g, t)];
+static void note_work(mr_graph_flight *f, int32_t b, mr_fence fence) {
+    f->last[b] = fence;
+    f->is_busy[b] = true;
+}
+
+/* Puts a mark into the queue of each backend that runs splits. */
+static mr_status mark(mr_graph_flight *f, mr_fence *out, mr_err *err) {
+    mr_graph *g = f->g;
     mr_status status = MR_OK;
-    for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
-        graph_split *split = &g->splits[s];
-        mr_backend *be = g->backends.at[split->backend];
-        mr_program_desc desc = {
-            .tensors = g->tensors, .nodes = g->nodes + split->first, .n_nodes = split->last - split->first};
-        status = be->ops->program_create(be, &desc, &split->program, err);
+    for (int32_t b = 0; b < g->backends.n && status == MR_OK; b++) {
+        if (!g->runs_on[b])
+            continue;
+        status = g->backends.at[b]->ops->mark(g->backends.at[b], &out[b], err);
+        if (status == MR_OK)
+            note_work(f, b, out[b]);
     }
-    return status == MR_OK ? graph_debug_place(g, err) : status;
-}
-
-/* --- Running ----------------------------------------------------------------------------------------------------- */
-
-/* One run, and which of its work has been started. */
-typedef struct flight {
-    mr_graph *g;
-    const mr_run *run;
-    mr_run own;                     /* run with all row counts; if times are measured, its progress notes them */
-    int32_t next_issue;             /* index into g->issue of the next copy to start */
-    int32_t next_settle;            /* index into g->copies: earlier copies no longer read the host's memory */
-    mr_fence last[MR_MAX_BACKENDS]; /* of the last work given to each backend */
-    bool is_busy[MR_MAX_BACKENDS];  /* nobody has waited for last yet */
-} flight;
-
-static void note_group(void *ctx) {
-    flight *f = ctx;
-    graph_times_group(f->g->times);
-    if (f->run->progress)
-        f->run->progress(f->run->progress_ctx);
-}
-
-/* Waits for the fence, and calls the caller's progress function every PROGRESS_NS meanwhile. */
-static mr_status wait_until(flight *f, int32_t b, mr_fence fence, mr_err *err) {
-    mr_backend *be = f->g->backends.at[b];
-    if (!f->run->progress)
-        return be->ops->wait(be, fence, MR_NEVER, err);
-    for (;;) {
-        mr_status status = be->ops->wait(be, fence, mr_clock_now_ns() + PROGRESS_NS, err);
-        if (status != MR_E_TIMEOUT)
-            return status;
-        f->run->progress(f->run->progress_ctx);
-    }
-}
-
-static mr_status wait_for(flight *f, int32_t b, mr_fence fence, mr_err *err) {
-    int64_t start_ns = f->g->times ? mr_clock_now_ns() : 0;
-    mr_status status = wait_until(f, b, fence, err);
-    if (f->g->times && !f->g->is_host[b])
-        graph_times_waited(f->g->times, mr_clock_now_ns() - start_ns);
     return status;
 }
 
@@ -109,149 +86,213 @@ static int32_t device_of(const mr_graph *g, const graph_copy *c) {
     return graph_home(g, c->to_host ? c->src : c->dst);
 }
 
-/* Starts a copy. Only the rows that are real in this run are copied. */
-static mr_status start_copy(flight *f, graph_copy *c, mr_err *err) {
+/* Starts copy i. Only the rows that are real in this run are copied. */
+static mr_status start_copy(mr_graph_flight *f, int32_t i, mr_err *err) {
+    const graph_copy *c = &f->g->copies[i];
     const mr_tensor *dst = &f->g->tensors[c->dst], *src = c->source ? dst : &f->g->tensors[c->src];
     int32_t b = device_of(f->g, c);
     mr_backend *be = f->g->backends.at[b];
     size_t bytes =
-        src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->own.n_rows[src->row_count];
+        src->row_count == MR_ROWS_FIXED ? src->bytes : src->row_bytes * (size_t)f->run.n_rows[src->row_count];
+    mr_fence *fence = &f->copied[i];
     mr_status status;
     if (c->source)
-        status = be->ops->weight_load(be, dst, c->source, &c->fence, err);
+        status = be->ops->weight_load(be, dst, c->source, fence, err);
     else if (c->to_host)
-        status = be->ops->get(be, src->buffer, src->offset, dst->buffer->base + dst->offset, bytes, &c->fence, err);
+        status = be->ops->get(be, src->buffer, src->offset, dst->buffer->base + dst->offset, bytes, fence, err);
     else
-        status = be->ops->set(be, dst->buffer, dst->offset, src->buffer->base + src->offset, bytes, &c->fence, err);
-    if (status == MR_OK) {
-        f->last[b] = c->fence;
-        f->is_busy[b] = true;
-    }
+        status = be->ops->set(be, dst->buffer, dst->offset, src->buffer->base + src->offset, bytes, fence, err);
+    if (status == MR_OK)
+        note_work(f, b, *fence);
     return status;
 }
 
 /* Starts the copies of tensors that this split has computed. */
-static mr_status start_copies_after(flight *f, int32_t split, mr_err *err) {
-    mr_graph *g = f->g;
+static mr_status start_copies_after(mr_graph_flight *f, int32_t split, mr_err *err) {
+    const mr_graph *g = f->g;
     mr_status status = MR_OK;
     for (; f->next_issue < g->n_issue && g->copies[g->issue[f->next_issue]].after == split && status == MR_OK;
          f->next_issue++)
-        status = start_copy(f, &g->copies[g->issue[f->next_issue]], err);
-    return status;
-}
-
-/* Waits until the copies for earlier splits have read the host's memory. Needed before the host computes, because it
- * may overwrite the copied tensors. */
-static mr_status settle_copies(flight *f, int32_t split, mr_err *err) {
-    mr_graph *g = f->g;
-    mr_status status = MR_OK;
-    for (; f->next_settle < g->splits[split].first_copy && status == MR_OK; f->next_settle++) {
-        const graph_copy *c = &g->copies[f->next_settle];
-        if (!c->to_host && !c->source)
-            status = wait_for(f, device_of(g, c), c->fence, err);
-    }
+        status = start_copy(f, g->issue[f->next_issue], err);
     return status;
 }
 
 /* Provides the copies that the split reads. The host waits for copies into its memory. A device needs no wait: copies
  * into its memory stand in its queue before the split. */
-static mr_status fetch_copies(flight *f, const graph_split *split, mr_err *err) {
-    mr_graph *g = f->g;
-    mr_status status = MR_OK;
-    for (int32_t i = split->first_copy; i < split->last_copy && status == MR_OK; i++) {
-        graph_copy *c = &g->copies[i];
+static mr_status fetch_copies(mr_graph_flight *f, const graph_split *split, int64_t deadline_ns, mr_err *err) {
+    const mr_graph *g = f->g;
+    for (; f->next_fetch < split->last_copy; f->next_fetch++) {
+        const graph_copy *c = &g->copies[f->next_fetch];
+        mr_status status = MR_OK;
         if (c->to_host)
-            status = wait_for(f, device_of(g, c), c->fence, err);
+            status = await(f, device_of(g, c), f->copied[f->next_fetch], deadline_ns, err);
         else if (c->is_late)
-            status = start_copy(f, c, err);
+            status = start_copy(f, f->next_fetch, err);
+        if (status != MR_OK)
+            return status;
     }
-    return status;
+    return MR_OK;
 }
 
-static mr_status run_split(flight *f, int32_t s, mr_err *err) {
+/* Waits until the copies for earlier splits have read the host's memory. Needed before the host computes, because it
+ * may overwrite the copied tensors. */
+static mr_status settle_copies(mr_graph_flight *f, const graph_split *split, int64_t deadline_ns, mr_err *err) {
+    const mr_graph *g = f->g;
+    for (; f->next_settle < split->first_copy; f->next_settle++) {
+        const graph_copy *c = &g->copies[f->next_settle];
+        mr_status status = MR_OK;
+        if (!c->to_host && !c->source)
+            status = await(f, device_of(g, c), f->copied[f->next_settle], deadline_ns, err);
+        if (status != MR_OK)
+            return status;
+    }
+    return MR_OK;
+}
+
+static mr_status submit_split(mr_graph_flight *f, const graph_split *split, int64_t deadline_ns, mr_err *err) {
     mr_graph *g = f->g;
-    const graph_split *split = &g->splits[s];
-    int32_t b = split->backend;
-    mr_backend *be = g->backends.at[b];
-    bool on_host = g->is_host[b];
-    mr_status status = fetch_copies(f, split, err);
-    if (status == MR_OK && on_host)
-        status = settle_copies(f, s, err);
-    if (g->times)
-        graph_times_start(g->times, g->nodes[split->first].group);
-    if (status == MR_OK)
-        status = be->ops->submit(be, split->program, &f->own, &f->last[b], err);
+    mr_backend *be = g->backends.at[split->backend];
+    mr_fence fence = 0;
+    mr_status status = fetch_copies(f, split, deadline_ns, err);
+    if (status == MR_OK && g->is_host[split->backend])
+        status = settle_copies(f, split, deadline_ns, err);
     if (status != MR_OK)
         return status;
-    f->is_busy[b] = !on_host;
-    return on_host ? wait_for(f, b, f->last[b], err) : MR_OK;
+    if (g->times)
+        graph_times_start(g->times, g->nodes[split->first].group);
+    status = be->ops->submit(be, split->program, &f->run, &fence, err);
+    if (status != MR_OK)
+        return status;
+    note_work(f, split->backend, fence);
+    f->is_submitted = true;
+    return MR_OK;
 }
 
-/* Waits for the last work of every device. No work may be left when a run ends, not even after an error. */
-static mr_status land(flight *f, mr_status status, mr_err *err) {
-    for (int32_t b = 0; b < f->g->backends.n; b++) {
-        if (!f->is_busy[b])
+/* Brings the next split to the point at which the run may go on: into the queue of a device, or to its end on the
+ * host. */
+static mr_status run_split(mr_graph_flight *f, int64_t deadline_ns, mr_err *err) {
+    const graph_split *split = &f->g->splits[f->split];
+    int32_t b = split->backend;
+    mr_status status = f->is_submitted ? MR_OK : submit_split(f, split, deadline_ns, err);
+    if (status == MR_OK && f->g->is_host[b])
+        status = await(f, b, f->last[b], deadline_ns, err);
+    if (status == MR_OK)
+        status = start_copies_after(f, f->split, err);
+    if (status != MR_OK)
+        return status;
+    f->is_submitted = false;
+    f->split++;
+    return MR_OK;
+}
+
+/* Queues what follows the last split. */
+static mr_status queue_end(mr_graph_flight *f, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < f->n_reads && status == MR_OK; i++) {
+        mr_fence fence = 0;
+        if (f->reads[i].n_rows == 0)
             continue;
-        mr_status end = wait_for(f, b, f->last[b], status == MR_OK ? err : NULL);
-        status = status == MR_OK ? end : status;
+        status = graph_read(f->g, &f->reads[i], &fence, err);
+        if (status == MR_OK)
+            note_work(f, graph_home(f->g, f->reads[i].tensor), fence);
+    }
+    f->is_queued = true;
+    return status == MR_OK ? mark(f, f->last, err) : status;
+}
+
+/* Goes on with the run. MR_E_TIMEOUT: there is still something to wait for. */
+static mr_status advance(mr_graph_flight *f, int64_t deadline_ns, mr_err *err) {
+    mr_status status = MR_OK;
+    while (f->split < f->g->n_splits && status == MR_OK)
+        status = run_split(f, deadline_ns, err);
+    if (status == MR_OK && !f->is_queued)
+        status = queue_end(f, err);
+    for (int32_t b = 0; b < f->g->backends.n && status == MR_OK; b++) {
+        if (f->is_busy[b])
+            status = await(f, b, f->last[b], deadline_ns, err);
+        f->is_busy[b] = f->is_busy[b] && status != MR_OK;
     }
     return status;
+}
+
+static int64_t longest_work(const mr_graph_flight *f) {
+    int64_t most_ns = 0, from_ns, to_ns;
+    for (int32_t b = 0; b < f->g->backends.n; b++) {
+        mr_backend *be = f->g->backends.at[b];
+        if (f->g->runs_on[b] && be->ops->fence_ns(be, f->first[b], &from_ns, NULL) == MR_OK &&
+            be->ops->fence_ns(be, f->last[b], &to_ns, NULL) == MR_OK && to_ns - from_ns > most_ns)
+            most_ns = to_ns - from_ns;
+    }
+    return most_ns;
+}
+
+/* Ends the run. No work of it may be left, not even after an error. */
+static mr_status land(mr_graph_flight *f, mr_status status, mr_err *err) {
+    mr_graph *g = f->g;
+    for (int32_t b = 0; b < g->backends.n; b++) {
+        if (!f->is_busy[b])
+            continue;
+        mr_status end = await(f, b, f->last[b], MR_NEVER, status == MR_OK ? err : NULL);
+        status = status == MR_OK ? end : status;
+    }
+    f->worked_ns = status == MR_OK ? longest_work(f) : 0;
+    if (g->times)
+        graph_times_ran(g->times, mr_clock_now_ns() - f->start_ns);
+    f->g = NULL;
+    return status;
+}
+
+mr_status mr_graph_start(mr_graph *g, const mr_run *run, const mr_graph_read *reads, int32_t n_reads,
+                         mr_graph_flight *f, mr_err *err) {
+    MR_ASSERT(!f->g && g->n_copies <= f->max_copies && n_reads <= MR_GRAPH_MAX_READS);
+    *f = (mr_graph_flight){.g = g,
+                           .run = *run,
+                           .progress = run->progress,
+                           .progress_ctx = run->progress_ctx,
+                           .n_reads = n_reads,
+                           .max_copies = f->max_copies};
+    for (int32_t i = 0; i < n_reads; i++)
+        f->reads[i] = reads[i];
+    f->run.n_rows[MR_ROWS_SLOTS] = run->n_rows[MR_ROWS_STEP] * g->n_experts_used;
+    if (g->times) {
+        f->start_ns = mr_clock_now_ns();
+        f->run.progress = note_group;
+        f->run.progress_ctx = f;
+    }
+    mr_status status = mark(f, f->first, err);
+    if (status == MR_OK)
+        status = start_copies_after(f, GRAPH_BEFORE_ALL, err);
+    if (status == MR_OK)
+        status = advance(f, 0, err);
+    return status == MR_E_TIMEOUT ? MR_OK : land(f, status, err);
+}
+
+mr_status mr_graph_poll(mr_graph_flight *f, int64_t deadline_ns, bool *out_done, mr_err *err) {
+    mr_status status = f->g ? advance(f, deadline_ns, err) : MR_OK;
+    bool is_done = status != MR_E_TIMEOUT;
+    status = is_done && f->g ? land(f, status, err) : MR_OK;
+    if (status == MR_OK)
+        *out_done = is_done;
+    return status;
+}
+
+int64_t mr_graph_flight_ns(const mr_graph_flight *f) {
+    return f->worked_ns;
+}
+
+void mr_graph_flight_destroy(mr_graph_flight *f) {
+    if (f && f->g)
+        (void)land(f, MR_E_CANCELLED, NULL);
+    mr_free(f);
 }
 
 mr_status mr_graph_run(mr_graph *g, const mr_run *run, mr_err *err) {
-    flight f = {.g = g, .run = run};
-    int64_t start_ns = g->times ? mr_clock_now_ns() : 0;
-    f.own = *run;
-    f.own.n_rows[MR_ROWS_SLOTS] = run->n_rows[MR_ROWS_STEP] * g->n_experts_used;
-    if (g->times) {
-        f.own.progress = note_group;
-        f.own.progress_ctx = &f;
+    mr_status status = mr_graph_start(g, run, NULL, 0, g->flight, err);
+    for (bool done = false; status == MR_OK && !done;) {
+        int64_t deadline_ns = run->progress ? mr_clock_now_ns() + PROGRESS_NS : MR_NEVER;
+        status = mr_graph_poll(g->flight, deadline_ns, &done, err);
+        if (status == MR_OK && !done && run->progress)
+            run->progress(run->progress_ctx);
     }
-    mr_status status = start_copies_after(&f, GRAPH_BEFORE_ALL, err);
-    for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
-        status = run_split(&f, s, err);
-        if (status == MR_OK)
-            status = start_copies_after(&f, s, err);
-    }
-    status = land(&f, status, err);
-    if (g->times)
-        graph_times_ran(g->times, mr_clock_now_ns() - start_ns);
     return status;
-}
-
-mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
-                            mr_err *err) {
-    const mr_tensor *t = &g->tensors[tensor];
-    mr_backend *be = g->backends.at[graph_home(g, tensor)];
-    mr_fence fence = 0;
-    MR_ASSERT(n_rows <= t->ne[1] && row_bytes <= t->row_bytes);
-    if (row_bytes == t->row_bytes)
-        return be->ops->set(be, t->buffer, t->offset, src, row_bytes * (size_t)n_rows, &fence, err);
-    mr_status status = MR_OK;
-    for (int32_t r = 0; r < n_rows && status == MR_OK; r++)
-        status = be->ops->set(be, t->buffer, t->offset + (size_t)r * t->row_bytes,
-                              (const char *)src + (size_t)r * row_bytes, row_bytes, &fence, err);
-    return status;
-}
-
-mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst, size_t row_bytes,
-                            mr_err *err) {
-    const mr_tensor *t = &g->tensors[tensor];
-    mr_backend *be = g->backends.at[graph_home(g, tensor)];
-    mr_fence fence = 0;
-    MR_ASSERT(first_row >= 0 && first_row + n_rows <= t->ne[1] && row_bytes <= t->row_bytes);
-    mr_status status = MR_OK;
-    for (int32_t r = 0; r < n_rows && status == MR_OK; r++)
-        status = be->ops->get(be, t->buffer, t->offset + (size_t)(first_row + r) * t->row_bytes,
-                              (char *)dst + (size_t)r * row_bytes, row_bytes, &fence, err);
-    return status == MR_OK ? be->ops->wait(be, fence, MR_NEVER, err) : status;
-}
-
-const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor) {
-    return &g->tensors[tensor];
-}
-
-const mr_node *mr_graph_nodes(const mr_graph *g, int32_t *out_n) {
-    *out_n = g->n_nodes;
-    return g->nodes;
 }

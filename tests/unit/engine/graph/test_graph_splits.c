@@ -1,69 +1,10 @@
 /* Graphs over several backends: which backend runs a node, the number of splits and copies, and no read before the
  * write or write before the read. test_stage_devices tests whole models. */
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "backends/cpu/cpu_backend.h"
-#include "engine/base/mem.h"
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
-#include "tests/unit/engine/graph/test_graph_support.h"
-
-#define BIT(op) (1u << (op))
-
-enum { ROWS = 4 };
-
-/* A graph over up to two devices and the CPU. */
-typedef struct rig {
-    mr_backends backends;
-    mr_buffer *work[MR_MAX_BACKENDS], *identity[MR_MAX_BACKENDS];
-    mr_graph *g;
-    mr_graph_stats stats;
-} rig;
-
-static void add_device(rig *r, const test_device_options *options) {
-    mr_err err = {0};
-    expect_ok(test_device_create(options, &r->backends.at[r->backends.n++], &err), &err);
-}
-
-/* Devices with these ops (0: none), then the CPU. */
-static rig rig_make(uint32_t a_ops, uint32_t b_ops) {
-    rig r = {0};
-    if (a_ops)
-        add_device(&r, &(test_device_options){.ops = a_ops});
-    if (b_ops)
-        add_device(&r, &(test_device_options){.ops = b_ops});
-    mr_cpu_options cpu = {.n_threads = 1};
-    assert_int_equal(mr_cpu_backend_create(&cpu, &r.backends.at[r.backends.n++], NULL), MR_OK);
-    r.g = graph_make(ROWS, ROWS);
-    return r;
-}
-
-static void rig_finish(rig *r) {
-    mr_err err = {0};
-    if (mr_graph_finish(r->g, &r->backends, &r->stats, &err) != MR_OK)
-        fail_msg("finish: %s", err.text);
-}
-
-static void rig_place(rig *r) {
-    mr_err err = {0};
-    for (int32_t b = 0; b < r->backends.n; b++) {
-        mr_backend *be = r->backends.at[b];
-        if (r->stats.work_bytes[b] > 0)
-            assert_int_equal(be->ops->buffer_create(be, r->stats.work_bytes[b], &r->work[b], NULL), MR_OK);
-    }
-    if (mr_graph_place(r->g, r->work, &err) != MR_OK)
-        fail_msg("place: %s", err.text);
-}
-
-static void rig_destroy(rig *r) {
-    mr_graph_destroy(r->g);
-    for (int32_t b = 0; b < r->backends.n; b++)
-        for (int i = 0; i < 2; i++)
-            r->backends.at[b]->ops->buffer_destroy(r->backends.at[b], i ? r->identity[b] : r->work[b]);
-    for (int32_t b = 0; b < r->backends.n; b++)
-        mr_backend_destroy(r->backends.at[b]);
-}
+#include "tests/unit/engine/graph/test_graph_rig.h"
 
 /* A square matrix on one of the backends; also on another one, unless that is -1. */
 static int32_t matrix(rig *r, int32_t home, int32_t also) {
@@ -208,49 +149,6 @@ static void test_what_cannot_be(void **state) {
 
 /* --- Running ----------------------------------------------------------------------------------------------------- */
 
-/* x times the identity, on one of the backends: the same values. */
-static int32_t carry(rig *r, int32_t home, int32_t x) {
-    static float rows[WIDTH][WIDTH];
-    mr_backend *be = r->backends.at[home];
-    mr_fence fence;
-    mr_tensor t;
-    for (int i = 0; i < WIDTH; i++)
-        rows[i][i] = 1.0f;
-    assert_true(mr_tensor_init(&t, "identity", MR_TYPE_F32, WIDTH, WIDTH, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
-    assert_int_equal(be->ops->weight_bytes(be, MR_TYPE_F32, WIDTH, WIDTH, &t.bytes, NULL), MR_OK);
-    assert_int_equal(be->ops->buffer_create(be, t.bytes, &r->identity[home], NULL), MR_OK);
-    t.home = be;
-    t.buffer = r->identity[home];
-    assert_int_equal(be->ops->weight_load(be, &t, (const uint8_t *)rows, &fence, NULL), MR_OK);
-    assert_int_equal(be->ops->wait(be, fence, INT64_MAX, NULL), MR_OK);
-    return mr_graph_matmul(r->g, mr_graph_use(r->g, &t), x, NONE, NONE);
-}
-
-static void set_some(rig *r, int32_t id, float value, int32_t n_rows) {
-    float rows[ROWS][WIDTH];
-    for (int i = 0; i < ROWS * WIDTH; i++)
-        rows[i / WIDTH][i % WIDTH] = value + (float)i;
-    assert_int_equal(mr_graph_set_rows(r->g, id, rows, sizeof rows[0], n_rows, NULL), MR_OK);
-}
-
-static void set_all(rig *r, int32_t id, float value) {
-    set_some(r, id, value, ROWS);
-}
-
-/* The rows hold value + factor i, i counting their elements. */
-static void expect_some(rig *r, int32_t id, float value, float factor, int32_t n_rows) {
-    float rows[ROWS][WIDTH];
-    assert_int_equal(mr_graph_get_rows(r->g, id, 0, n_rows, rows, sizeof rows[0], NULL), MR_OK);
-    for (int i = 0; i < n_rows * WIDTH; i++)
-        if (rows[i / WIDTH][i % WIDTH] != value + factor * (float)i)
-            fail_msg("element %d is %g, wanted %g", i, (double)rows[i / WIDTH][i % WIDTH],
-                     (double)(value + factor * (float)i));
-}
-
-static void expect_all(rig *r, int32_t id, float value, float factor) {
-    expect_some(r, id, value, factor, ROWS);
-}
-
 static void count_call(void *ctx) {
     ++*(int *)ctx;
 }
@@ -261,8 +159,8 @@ static void test_the_host_waits_before_it_writes_over_what_is_copied(void **stat
     (void)state;
     for (int32_t n_waits = 1; n_waits <= 41; n_waits += 20) {
         rig r = {0};
-        add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL)});
-        add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL)});
+        rig_add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL)});
+        rig_add_device(&r, &(test_device_options){.ops = BIT(MR_OP_MATMUL)});
         mr_cpu_options cpu = {.n_threads = 1};
         assert_int_equal(mr_cpu_backend_create(&cpu, &r.backends.at[r.backends.n++], NULL), MR_OK);
         r.g = graph_make(ROWS, ROWS);

@@ -1,0 +1,53 @@
+/* engine/graph/io.c - writes the inputs of a graph, and reads its outputs. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/clock.h"
+#include "engine/graph/graph_internal.h"
+
+/* Writes rows of one tensor: by one set, if they have the same distance in src as in the tensor. */
+static mr_status set_tensor(mr_graph *g, int32_t tensor, const char *src, size_t row_bytes, int32_t n_rows,
+                            mr_err *err) {
+    const mr_tensor *t = &g->tensors[tensor];
+    mr_backend *be = g->backends.at[graph_home(g, tensor)];
+    mr_fence fence = 0;
+    MR_ASSERT(n_rows <= t->ne[1] && row_bytes <= t->row_bytes);
+    if (row_bytes == t->row_bytes)
+        return be->ops->set(be, t->buffer, t->offset, src, row_bytes * (size_t)n_rows, &fence, err);
+    mr_status status = MR_OK;
+    for (int32_t r = 0; r < n_rows && status == MR_OK; r++)
+        status = be->ops->set(be, t->buffer, t->offset + (size_t)r * t->row_bytes, src + (size_t)r * row_bytes,
+                              row_bytes, &fence, err);
+    return status;
+}
+
+mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
+                            mr_err *err) {
+    mr_status status = set_tensor(g, tensor, src, row_bytes, n_rows, err);
+    return status;
+}
+
+mr_status graph_read(mr_graph *g, const mr_graph_read *r, mr_fence *out, mr_err *err) {
+    const mr_tensor *t = &g->tensors[r->tensor];
+    mr_backend *be = g->backends.at[graph_home(g, r->tensor)];
+    size_t at = t->offset + (size_t)r->first_row * t->row_bytes;
+    MR_ASSERT(r->first_row >= 0 && r->first_row + r->n_rows <= t->ne[1] && r->row_bytes <= t->row_bytes);
+    if (r->row_bytes == t->row_bytes)
+        return be->ops->get(be, t->buffer, at, r->dst, r->row_bytes * (size_t)r->n_rows, out, err);
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < r->n_rows && status == MR_OK; i++)
+        status = be->ops->get(be, t->buffer, at + (size_t)i * t->row_bytes, (char *)r->dst + (size_t)i * r->row_bytes,
+                              r->row_bytes, out, err);
+    return status;
+}
+
+mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst, size_t row_bytes,
+                            mr_err *err) {
+    mr_backend *be = g->backends.at[graph_home(g, tensor)];
+    mr_fence fence = 0;
+    mr_status status = graph_read(g, &(mr_graph_read){tensor, first_row, n_rows, dst, row_bytes}, &fence, err);
+    return status == MR_OK ? be->ops->wait(be, fence, MR_NEVER, err) : status;
+}
+
+const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row) {
+    const mr_tensor *t = &g->tensors[tensor];
+    return t->buffer->base ? t->buffer->base + t->offset + (size_t)first_row * t->row_bytes : NULL;
+}
