@@ -55,6 +55,8 @@ mr_status mr_graph_finish(mr_graph *g, const mr_backends *backends, mr_graph_sta
 }
 
 mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
+    for (int32_t b = 0; b < g->backends.n; b++)
+        g->work[b] = work[b];
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(g, t))
             g->tensors[t].buffer = work[graph_home(g, t)];

@@ -24,12 +24,17 @@
  * that lies in another memory, the graph copies the tensor: once for each memory, as soon as the tensor is computed,
  * while other splits run. A copy from device to device goes through the host's memory.
  *
+ * Inputs. An input that nodes of several memories read lies in each of them, and is written to each. All i32 inputs lie
+ * side by side: they are the record. Its layout is the same in every memory, so that a step writes all of its i32
+ * inputs by one set for each memory (mr_graph_set_record).
+ *
  * Start and poll. mr_graph_run returns when the run is done. A caller that works meanwhile calls mr_graph_start, which
  * gives the backends all work that waits for nothing, and then mr_graph_poll until the run is done. The state of a run
  * is a flight, which the caller owns. If all splits are on one device (mr_graph_stats.needs_host is false), all work is
  * in the device's queue when mr_graph_start returns. Then the inputs of the next run may be set at once, and the next
  * run of this graph or of another graph may be started, with another flight: its work stands behind in the queue.
  *
+ *     mr_graph_set_record(g, record, err);
  *     mr_graph_start(g, &run, &(mr_graph_read){y, 0, 3, result, result_row_bytes}, 1, flight, err);
  *     mr_graph_poll(flight, 0, &done, err);    // now and then, until done
  *
@@ -136,6 +141,7 @@ typedef struct mr_graph_stats {
     /* Inputs, intermediates and outputs: the size of the work buffer of each backend; 0 for one that needs none. */
     size_t work_bytes[MR_MAX_BACKENDS];
     size_t unshared_bytes; /* sum of all sizes: the work memory if no two tensors shared memory */
+    size_t record_bytes;   /* of the record: 0 without i32 inputs */
     /* The host computes in a run, or waits for a device before it can go on. The inputs of such a graph may be set, and
      * the graph may be started, only when no run is under way in its work buffers. */
     bool needs_host;
@@ -183,6 +189,11 @@ int64_t mr_graph_flight_ns(const mr_graph_flight *f);
  * change src until the next run has ended. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                                         mr_err *err);
+/* Where the rows of an i32 input begin in the record, in bytes. Valid after mr_graph_finish. */
+size_t mr_graph_record_offset(const mr_graph *g, int32_t input);
+/* Writes all i32 inputs, by one set for each memory that holds any of them. record: stats.record_bytes bytes, which the
+ * caller must not change until the next run has ended. Rows beyond those of the run may have any values. */
+MR_MUST_USE mr_status mr_graph_set_record(mr_graph *g, const void *record, mr_err *err);
 /* Reads n_rows rows of an output, from first_row on, and waits for them. row_bytes: as in mr_graph_read. */
 MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,
                                         size_t row_bytes, mr_err *err);

@@ -51,21 +51,23 @@ struct mr_graph {
     mr_node *nodes;
     int32_t n_nodes, cap_nodes;
     mr_backends backends;
-    int32_t memory[MR_MAX_BACKENDS]; /* number of the memory of each backend */
-    bool is_host[MR_MAX_BACKENDS];   /* host_addressable */
-    bool runs_on[MR_MAX_BACKENDS];   /* has splits */
-    graph_split *splits;             /* in the order in which they run */
+    int32_t memory[MR_MAX_BACKENDS];  /* number of the memory of each backend */
+    bool is_host[MR_MAX_BACKENDS];    /* host_addressable */
+    bool has_record[MR_MAX_BACKENDS]; /* the record lies in the memory with this number, at offset 0 */
+    bool runs_on[MR_MAX_BACKENDS];    /* has splits */
+    graph_split *splits;              /* in the order in which they run */
     int32_t n_splits, cap_splits;
     graph_copy *copies; /* sorted by before */
     int32_t n_copies, cap_copies;
     int32_t *issue; /* indices of the copies that are not late, sorted by after */
     int32_t n_issue;
     mr_graph_stats stats;
-    mr_graph_flight *flight; /* of mr_graph_run */
-    unsigned debug;          /* value of mr_graph_debug_wanted at mr_graph_finish */
-    graph_range *ranges;     /* [n_tensors]; NULL unless the plan is to be printed */
-    graph_times *times;      /* NULL: times are not measured */
-    mr_err err;              /* the first error of the functions that add tensors and nodes */
+    mr_buffer *work[MR_MAX_BACKENDS]; /* borrowed; NULL until placed */
+    mr_graph_flight *flight;          /* of mr_graph_run */
+    unsigned debug;                   /* value of mr_graph_debug_wanted at mr_graph_finish */
+    graph_range *ranges;              /* [n_tensors]; NULL unless the plan is to be printed */
+    graph_times *times;               /* NULL: times are not measured */
+    mr_err err;                       /* the first error of the functions that add tensors and nodes */
 };
 
 /* Adds a tensor or node. Returns MR_NO_TENSOR or NULL after an error, also after an earlier one. */
@@ -88,7 +90,7 @@ void graph_offload(mr_graph *g);
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 /* Numbers the nodes of each split by the longest dependency chain in front of them, and sorts the nodes by number. */
 mr_status graph_group(mr_graph *g, mr_err *err);
-/* Gives work tensors their offsets in the memory of their home. Fills work_bytes and unshared_bytes. */
+/* Gives work tensors their offsets in the memory of their home. Fills work_bytes, unshared_bytes and record_bytes. */
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err);
 
 /* Queues the copy of rows to the host's memory: io.c. */
@@ -108,6 +110,11 @@ void graph_times_ran(graph_times *t, int64_t ns);
 static inline bool graph_is_work(const mr_graph *g, int32_t tensor) {
     mr_storage s = g->tensors[tensor].storage;
     return s == MR_STORAGE_WORK || s == MR_STORAGE_INPUT || s == MR_STORAGE_OUTPUT || tensor >= g->n_built;
+}
+
+/* Whether the tensor is an input of the record, in one of the memories that hold it. */
+static inline bool graph_in_record(const mr_graph *g, int32_t tensor) {
+    return g->tensors[tensor].storage == MR_STORAGE_INPUT && g->tensors[tensor].type == MR_TYPE_I32;
 }
 
 /* Index of the backend whose buffer holds the tensor. */

@@ -22,6 +22,24 @@ static mr_status set_tensor(mr_graph *g, int32_t tensor, const char *src, size_t
 mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                             mr_err *err) {
     mr_status status = set_tensor(g, tensor, src, row_bytes, n_rows, err);
+    for (int32_t t = g->links[tensor].also; t != MR_NO_TENSOR && status == MR_OK; t = g->links[t].also)
+        if (g->tensors[t].storage == MR_STORAGE_INPUT)
+            status = set_tensor(g, t, src, row_bytes, n_rows, err);
+    return status;
+}
+
+size_t mr_graph_record_offset(const mr_graph *g, int32_t input) {
+    MR_ASSERT(graph_in_record(g, input));
+    return g->tensors[input].offset; /* the record begins at offset 0 */
+}
+
+mr_status mr_graph_set_record(mr_graph *g, const void *record, mr_err *err) {
+    mr_status status = MR_OK;
+    mr_fence fence = 0;
+    for (int32_t b = 0; b < g->backends.n && status == MR_OK; b++)
+        if (g->has_record[b])
+            status = g->backends.at[b]->ops->set(g->backends.at[b], g->work[b], 0, record, g->stats.record_bytes,
+                                                 &fence, err);
     return status;
 }
 

@@ -2,6 +2,7 @@
  * allocated yet: the caller learns the size of the buffers from the result.
  * The lifetime of a tensor is the range of groups that write or read it. A node may overwrite an input that no later
  * node reads. A tensor that is copied between memories lives until the copy is certainly done: see note_copies.
+ * The i32 inputs are placed together, as the record, at offset 0 of each memory that holds any of them.
  * Each memory is planned by itself, the largest tensor first. A tensor gets the lowest offset at which it overlaps no
  * placed tensor of an overlapping lifetime
  * (greedy by size: Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020). */
@@ -17,7 +18,9 @@ typedef struct life {
     int32_t first, last;    /* groups, inclusive */
     int32_t root;           /* the tensor whose memory this tensor uses; itself if the memory is its own */
     int32_t n_readers_last; /* number of readers in group last */
+    bool is_record;         /* root of all inputs of the record in its memory */
     size_t bytes, offset;
+    size_t within; /* offset of the tensor in the memory of its root */
 } life;
 
 static int32_t last_group(const mr_graph *g) {
@@ -113,8 +116,47 @@ static void share_in_place(const mr_graph *g, life *lives) {
     }
 }
 
+/* Gives each i32 input its place in the record. Returns the size of the record. */
+static size_t lay_out_record(const mr_graph *g, life *lives) {
+    size_t bytes = 0, alignment = 1;
+    for (int32_t b = 0; b < g->backends.n; b++) {
+        mr_device_info device;
+        g->backends.at[b]->ops->describe(g->backends.at[b], &device);
+        alignment = device.alignment > alignment ? device.alignment : alignment;
+    }
+    for (int32_t t = 0; t < g->n_built; t++) {
+        if (!graph_in_record(g, t))
+            continue;
+        for (int32_t i = t; i != MR_NO_TENSOR; i = g->links[i].also)
+            lives[i].within = bytes;
+        bytes += mr_round_up(g->tensors[t].bytes, alignment);
+    }
+    return bytes;
+}
+
+/* Puts the inputs of the record in this memory into the memory of the first one. */
+static void join_record(mr_graph *g, life *lives, int32_t memory, size_t record_bytes) {
+    life *record = NULL;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        if (!graph_in_record(g, t) || graph_home(g, t) != memory)
+            continue;
+        if (!record)
+            record = &lives[t];
+        lives[t].root = record->tensor;
+        lives[t].bytes = 0;
+        record->last = lives[t].last > record->last ? lives[t].last : record->last;
+    }
+    g->has_record[memory] = record != NULL;
+    if (!record)
+        return;
+    record->is_record = true;
+    record->bytes = record_bytes;
+}
+
 static int by_size(const void *a, const void *b) {
     const life *x = *(const life *const *)a, *y = *(const life *const *)b;
+    if (x->is_record || y->is_record)
+        return x->is_record ? -1 : 1;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? 1 : -1;
     return x->tensor < y->tensor ? -1 : 1;
@@ -197,12 +239,15 @@ mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     }
     find_lifetimes(g, p.lives);
     share_in_place(g, p.lives);
+    stats->record_bytes = lay_out_record(g, p.lives);
     stats->unshared_bytes = 0;
-    for (int32_t m = 0; m < g->backends.n; m++)
+    for (int32_t m = 0; m < g->backends.n; m++) {
+        join_record(g, p.lives, m, stats->record_bytes);
         stats->work_bytes[m] = plan_one(&p, m, &stats->unshared_bytes);
+    }
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(g, t) && p.lives[t].first >= 0)
-            g->tensors[t].offset = p.lives[p.lives[t].root].offset;
+            g->tensors[t].offset = p.lives[p.lives[t].root].offset + p.lives[t].within;
     if (g->debug & MR_GRAPH_DEBUG_PLAN)
         status = keep_ranges(g, p.lives, err);
 out:

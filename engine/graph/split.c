@@ -132,9 +132,8 @@ static mr_status sort_nodes(mr_graph *g, mr_err *err) {
 /* --- Homes and copies -------------------------------------------------------------------------------------------- */
 
 /* Gives every work tensor its home. A result lives in the memory of the backend that computes it. An input lives in the
- * memory of its readers if this is one memory, else in the host's memory. */
+ * memory of its first reader; add_copies adds an instance of it for every other memory. */
 static void give_homes(mr_graph *g) {
-    int32_t last = g->backends.n - 1;
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(g, t))
             g->tensors[t].home = NULL;
@@ -145,25 +144,36 @@ static void give_homes(mr_graph *g) {
             g->tensors[n->out].home = owner;
         for (int k = 0; k < MR_MAX_INPUTS; k++) {
             mr_tensor *t = n->in[k] == MR_NO_TENSOR ? NULL : &g->tensors[n->in[k]];
-            if (t && t->storage == MR_STORAGE_INPUT)
-                t->home = !t->home || t->home == owner ? owner : g->backends.at[last];
+            if (t && t->storage == MR_STORAGE_INPUT && !t->home)
+                t->home = owner;
         }
     }
 }
 
-static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy copy, int32_t *out, mr_err *err) {
-    mr_tensor t = g->tensors[src];
-    t.storage = MR_STORAGE_WORK;
+/* Adds a tensor with the values of id in another memory. */
+static mr_status add_instance(mr_graph *g, int32_t id, int32_t memory, mr_storage storage, int32_t *out, mr_err *err) {
+    mr_tensor t = g->tensors[id];
+    t.storage = storage;
     t.home = g->backends.at[memory];
     t.buffer = NULL;
+    int32_t made = graph_add_tensor(g, &t);
+    if (made == MR_NO_TENSOR)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
+    g->links[made].also = g->links[id].also;
+    g->links[id].also = made;
+    *out = made;
+    return MR_OK;
+}
+
+static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy copy, int32_t *out, mr_err *err) {
+    mr_status status = add_instance(g, src, memory, MR_STORAGE_WORK, &copy.dst, err);
+    if (status != MR_OK)
+        return status;
     copy.src = src;
-    copy.dst = graph_add_tensor(g, &t);
     copy.to_host = g->is_host[memory];
-    if (copy.dst == MR_NO_TENSOR || !graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
+    if (!graph_grow((void **)&g->copies, g->n_copies, &g->cap_copies, sizeof *g->copies))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for copies");
     g->copies[g->n_copies++] = copy;
-    g->links[copy.dst].also = g->links[src].also;
-    g->links[src].also = copy.dst;
     *out = copy.dst;
     return MR_OK;
 }
@@ -190,13 +200,15 @@ static mr_status add_load(mr_graph *g, int32_t s, int32_t id, int32_t *out, mr_e
     return MR_OK;
 }
 
-/* Finds the tensor with the values of id in the memory of split s, or adds a copy. made_by[id]: the split that computes
- * tensor id. */
+/* Finds the tensor with the values of id in the memory of split s, or adds a copy; of an input, an instance that the
+ * caller writes. made_by[id]: the split that computes tensor id. */
 static mr_status bring(mr_graph *g, const int32_t *made_by, int32_t s, int32_t id, int32_t *out, mr_err *err) {
     int32_t memory = g->memory[g->splits[s].backend], host = g->backends.n - 1;
     *out = graph_reach(g, g->splits[s].backend, id);
     if (*out != MR_NO_TENSOR)
         return MR_OK;
+    if (g->tensors[id].storage == MR_STORAGE_INPUT)
+        return add_instance(g, id, memory, MR_STORAGE_INPUT, out, err);
     graph_copy copy = {.after = made_by[id], .before = s};
     int32_t src = graph_reach(g, host, id);
     mr_status status = MR_OK;
