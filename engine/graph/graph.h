@@ -20,9 +20,10 @@
  * Splits. A node with a matrix or state runs on a backend that can read this matrix or state in place. If several
  * backends can, the first one in the list that supports the node takes it. A product may still move to a faster device
  * (mr_graph_matrix_source). A node without matrix and state runs where its neighbours run, so that few tensors have to
- * be copied. A split is a series of nodes on one backend, as long as the dependencies allow. If a split reads a tensor
- * that lies in another memory, the graph copies the tensor: once for each memory, as soon as the tensor is computed,
- * while other splits run. A copy from device to device goes through the host's memory.
+ * be copied. A split is a series of nodes on one backend, as long as the dependencies allow. It ends early if this lets
+ * two backends work on large nodes at the same time. If a split reads a tensor that lies in another memory, the graph
+ * copies the tensor: once for each memory, as soon as the tensor is computed, while other splits run. A copy from
+ * device to device goes through the host's memory.
  *
  * Inputs. An input that nodes of several memories read lies in each of them, and is written to each. All i32 inputs lie
  * side by side: they are the record. Its layout is the same in every memory, so that a step writes all of its i32

@@ -85,7 +85,9 @@ bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node);
 mr_status graph_assign(mr_graph *g, mr_err *err);
 /* Moves products to devices that are faster even if the matrix has to be copied for every run. */
 void graph_offload(mr_graph *g);
-/* Sorts nodes into splits and gives work tensors their home. Where a node cannot reach a tensor, adds a copy of the
+/* Sorts nodes into splits. */
+mr_status graph_sort_nodes(mr_graph *g, mr_err *err);
+/* Calls graph_sort_nodes, and gives work tensors their home. Where a node cannot reach a tensor, adds a copy of the
  * tensor and lets the node read the copy. */
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 /* Numbers the nodes of each split by the longest dependency chain in front of them, and sorts the nodes by number. */

@@ -1,133 +1,8 @@
-/* engine/graph/split.c - sorts the nodes so that they form few splits, and adds copies of the tensors that a split
- * reads from another memory. */
+/* engine/graph/split.c - gives work tensors their home, and adds copies of the tensors that a split reads from another
+ * memory. */
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
-
-/* --- The order of nodes ------------------------------------------------------------------------------------------ */
-
-typedef struct sorter {
-    mr_node *sorted;  /* [n_nodes] */
-    bool *done;       /* [n_nodes]: the node is in sorted */
-    bool *made;       /* [n_tensors]: its producer is in sorted, or the tensor has no producer */
-    bool *held_write; /* [n_tensors]: an earlier node that is not yet in sorted writes this state */
-    bool *held_read;  /* [n_tensors]: an earlier node that is not yet in sorted reads this tensor */
-    int32_t n;        /* number of nodes in sorted */
-} sorter;
-
-static mr_status sorter_init(sorter *s, const mr_graph *g, mr_err *err) {
-    size_t n_nodes = (size_t)g->n_nodes + 1, n_tensors = (size_t)g->n_tensors + 1;
-    s->sorted = mr_alloc_array(n_nodes, sizeof *s->sorted);
-    s->done = mr_alloc_array(n_nodes, sizeof *s->done);
-    s->made = mr_alloc_array(n_tensors, sizeof *s->made);
-    s->held_write = mr_alloc_array(n_tensors, sizeof *s->held_write);
-    s->held_read = mr_alloc_array(n_tensors, sizeof *s->held_read);
-    return s->sorted && s->done && s->made && s->held_write && s->held_read
-               ? MR_OK
-               : mr_err_set(err, MR_E_NO_MEMORY, "no memory to split %d nodes", g->n_nodes);
-}
-
-static void sorter_deinit(sorter *s) {
-    mr_free(s->sorted);
-    mr_free(s->done);
-    mr_free(s->made);
-    mr_free(s->held_write);
-    mr_free(s->held_read);
-}
-
-/* Whether n changes its input k: KV_WRITE changes its two state tensors. */
-static bool writes(const mr_node *n, int k) {
-    return n->op == MR_OP_KV_WRITE && (k == 3 || k == 4);
-}
-
-static bool is_ready(const sorter *s, const mr_node *n) {
-    for (int k = 0; k < MR_MAX_INPUTS; k++) {
-        int32_t t = n->in[k];
-        if (t != MR_NO_TENSOR && (!s->made[t] || s->held_write[t] || (writes(n, k) && s->held_read[t])))
-            return false;
-    }
-    return true;
-}
-
-/* Appends all nodes of backend b that can run now. One pass finds all of them, because a node always stands behind the
- * nodes that it depends on. */
-static void take_all(sorter *s, const mr_graph *g, int32_t b) {
-    memset(s->held_write, 0, (size_t)g->n_tensors * sizeof *s->held_write);
-    memset(s->held_read, 0, (size_t)g->n_tensors * sizeof *s->held_read);
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        const mr_node *n = &g->nodes[i];
-        if (s->done[i])
-            continue;
-        if (n->backend == b && is_ready(s, n)) {
-            s->done[i] = true;
-            if (n->out != MR_NO_TENSOR)
-                s->made[n->out] = true;
-            s->sorted[s->n++] = *n;
-            continue;
-        }
-        for (int k = 0; k < MR_MAX_INPUTS; k++)
-            if (n->in[k] != MR_NO_TENSOR)
-                *(writes(n, k) ? &s->held_write[n->in[k]] : &s->held_read[n->in[k]]) = true;
-    }
-}
-
-static int32_t first_left(const sorter *s, const mr_graph *g) {
-    int32_t i = 0;
-    while (i < g->n_nodes && s->done[i])
-        i++;
-    return i;
-}
-
-/* Sorts all nodes into splits, beginning with a split on backend b. Returns the number of splits. */
-static int32_t sort_from(sorter *s, const mr_graph *g, int32_t b) {
-    int32_t n_splits = 0;
-    memset(s->done, 0, (size_t)g->n_nodes * sizeof *s->done);
-    for (int32_t t = 0; t < g->n_tensors; t++)
-        s->made[t] = true;
-    for (int32_t i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i].out != MR_NO_TENSOR)
-            s->made[g->nodes[i].out] = false;
-    s->n = 0;
-    take_all(s, g, b);
-    n_splits += s->n > 0;
-    for (; s->n < g->n_nodes; n_splits++)
-        take_all(s, g, g->nodes[first_left(s, g)].backend);
-    return n_splits;
-}
-
-static mr_status add_splits(mr_graph *g, mr_err *err) {
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        int32_t b = g->nodes[i].backend;
-        if (i == 0 || g->nodes[i - 1].backend != b) {
-            if (!graph_grow((void **)&g->splits, g->n_splits, &g->cap_splits, sizeof *g->splits))
-                return mr_err_set(err, MR_E_NO_MEMORY, "no memory for splits");
-            g->splits[g->n_splits++] = (graph_split){.backend = b, .first = i};
-        }
-        g->splits[g->n_splits - 1].last = i + 1;
-    }
-    return MR_OK;
-}
-
-static mr_status sort_nodes(mr_graph *g, mr_err *err) {
-    sorter s = {0};
-    mr_status status = sorter_init(&s, g, err);
-    int32_t best = 0, fewest = INT32_MAX;
-    for (int32_t b = 0; status == MR_OK && b < g->backends.n; b++) {
-        int32_t n = sort_from(&s, g, b);
-        if (n < fewest) {
-            fewest = n;
-            best = b;
-        }
-    }
-    if (status == MR_OK && g->n_nodes > 0) { /* an empty graph has no array */
-        sort_from(&s, g, best);
-        memcpy(g->nodes, s.sorted, (size_t)g->n_nodes * sizeof *g->nodes);
-    }
-    sorter_deinit(&s);
-    return status == MR_OK ? add_splits(g, err) : status;
-}
 
 /* --- Homes and copies -------------------------------------------------------------------------------------------- */
 
@@ -261,7 +136,7 @@ static mr_status sort_issue(mr_graph *g, mr_err *err) {
 }
 
 mr_status graph_split_nodes(mr_graph *g, mr_err *err) {
-    mr_status status = sort_nodes(g, err);
+    mr_status status = graph_sort_nodes(g, err);
     if (status != MR_OK)
         return status;
     g->n_built = g->n_tensors;
