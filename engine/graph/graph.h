@@ -166,34 +166,36 @@ MR_MUST_USE mr_status mr_graph_flight_create(int32_t max_copies, mr_graph_flight
 void mr_graph_flight_destroy(mr_graph_flight *f);
 
 /* Rows [first_row, first_row + n_rows) of an output, which the run copies to dst. row_bytes: from one row to the next
- * in dst; if it is that of the tensor, the copy is one get. */
+ * in dst. If it is the row_bytes of the tensor, the copy is one get. */
 typedef struct mr_graph_read {
     int32_t tensor, first_row, n_rows;
     void *dst;
     size_t row_bytes;
 } mr_graph_read;
 enum { MR_GRAPH_MAX_READS = 4 }; /* of one run */
-/* Starts a run. Work that waits for nothing is done or in the queue of its backend when this call returns; host
- * backends compute inside of this call and of mr_graph_poll. After an error the run is over, and none of its work is
- * left on any backend. Runs that were started earlier go on: the caller polls them to their end, too. */
+/* Starts a run. Work that waits for nothing is done or in the queue of its backend when this call returns. Backends of
+ * the host compute inside of this call and of mr_graph_poll. After an error the run is over, and none of its work is
+ * left on any backend. Other runs that are under way are not: the caller polls each of them until it is done or fails.
+ * Allocates nothing. */
 MR_MUST_USE mr_status mr_graph_start(mr_graph *g, const mr_run *run, const mr_graph_read *reads, int32_t n_reads,
                                      mr_graph_flight *f, mr_err *err);
-/* Starts the work whose time has come, and waits for work that has been started until the deadline; 0: does not wait.
- * *out_done: the run and its reads are done, or the flight has no run. After an error it is as with mr_graph_start. */
+/* Goes on with the run, and waits for devices until the deadline (0: not at all). *out_done: the run and its reads are
+ * done, or the flight has no run. After an error the run is over, as in mr_graph_start. */
 MR_MUST_USE mr_status mr_graph_poll(mr_graph_flight *f, int64_t deadline_ns, bool *out_done, mr_err *err);
-/* How long the backend that took longest worked for the flight's last run that has ended, in nanoseconds of its own
- * clock, with copies and reads, but not with the work of runs before it. 0: not known, because MR_KEPT_MARKS other
- * marks were made since. */
+/* How long the flight's last run took on the backend that took longest, in nanoseconds of that backend's clock. This is
+ * the time from the end of the work that was in its queue before, with copies and reads. 0: the run failed, or
+ * MR_KEPT_MARKS further marks were made before its end was seen. */
 int64_t mr_graph_flight_ns(const mr_graph_flight *f);
 
 /* Writes the first n_rows rows of an input. row_bytes: bytes from one row to the next in src. The caller must not
- * change src until the next run has ended. */
+ * change src until the run that is started next has ended. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,
                                         mr_err *err);
 /* Where the rows of an i32 input begin in the record, in bytes. Valid after mr_graph_finish. */
 size_t mr_graph_record_offset(const mr_graph *g, int32_t input);
 /* Writes all i32 inputs, by one set for each memory that holds any of them. record: stats.record_bytes bytes, which the
- * caller must not change until the next run has ended. Rows beyond those of the run may have any values. */
+ * caller must not change until the run that is started next has ended. Rows beyond those of the run may have any
+ * values. */
 MR_MUST_USE mr_status mr_graph_set_record(mr_graph *g, const void *record, mr_err *err);
 /* Reads n_rows rows of an output, from first_row on, and waits for them. row_bytes: as in mr_graph_read. */
 MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t first_row, int32_t n_rows, void *dst,

@@ -239,6 +239,24 @@ static void test_runs_of_two_graphs(void **state) {
     bench_destroy(&b);
 }
 
+/* The time of a mark is known when the device has reached the mark, and not earlier. */
+static void test_a_mark_that_is_not_reached(void **state) {
+    (void)state;
+    test_device_options o = without_soft_cap();
+    bench b = bench_make(&o, false);
+    mr_backend *device = b.rig.backends.at[0];
+    mr_fence mark = 0;
+    int64_t ns = 0;
+    mr_err err = {0};
+    test_device_hold(device, 1);
+    expect_ok(device->ops->mark(device, &mark, &err), &err);
+    expect_fails(device->ops->fence_ns(device, mark, &ns, &err), MR_E_TIMEOUT, &err, "not reached");
+    expect_ok(device->ops->wait(device, mark, MR_NEVER, &err), &err);
+    expect_ok(device->ops->fence_ns(device, mark, &ns, &err), &err);
+    assert_true(ns > 0 && ns <= mr_clock_now_ns());
+    bench_destroy(&b);
+}
+
 /* --- Ends -------------------------------------------------------------------------------------------------------- */
 
 /* A flight that is destroyed waits for what the device has, and the graph serves other runs. */
@@ -312,9 +330,13 @@ static void test_a_device_that_breaks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_start_queues_the_whole_run), cmocka_unit_test(test_the_host_goes_on_in_polls),
-        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),  cmocka_unit_test(test_runs_of_one_graph),
-        cmocka_unit_test(test_runs_of_two_graphs),           cmocka_unit_test(test_a_run_is_given_up),
+        cmocka_unit_test(test_a_start_queues_the_whole_run),
+        cmocka_unit_test(test_the_host_goes_on_in_polls),
+        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),
+        cmocka_unit_test(test_runs_of_one_graph),
+        cmocka_unit_test(test_runs_of_two_graphs),
+        cmocka_unit_test(test_a_mark_that_is_not_reached),
+        cmocka_unit_test(test_a_run_is_given_up),
         cmocka_unit_test(test_a_device_that_breaks),
     };
     return cmocka_run_group_tests_name("graph_flights", tests, NULL, NULL);
