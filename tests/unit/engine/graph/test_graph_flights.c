@@ -239,6 +239,34 @@ static void test_runs_of_two_graphs(void **state) {
     bench_destroy(&b);
 }
 
+/* On the simulated clock: runs that were started early follow each other without a gap, and each one's time is that of
+ * its own work, whatever stands before it in the queue and however late the host looks. */
+static void test_times_are_those_of_the_device(void **state) {
+    (void)state;
+    enum { NODE_NS = 1000, CALL_NS = 100, LATE_NS = 50000 };
+    test_device_options o = without_soft_cap();
+    o.max_delay_us = 0;
+    o.clock = test_clock_create(1);
+    o.costs = (test_device_costs){.call_ns = CALL_NS, .node_ns = NODE_NS};
+    bench b = bench_make(&o, false);
+    mr_backend *device = b.rig.backends.at[0];
+    mr_err err = {0};
+    test_device_reset(device, 0);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < N_FLIGHTS; i++)
+            expect_ok(start(&b, i, &err), &err);
+        test_clock_advance(o.clock, LATE_NS);
+        for (int i = 0; i < N_FLIGHTS; i++) {
+            assert_true(is_done(&b, i, 0));
+            /* The program and the get. */
+            assert_int_equal(mr_graph_flight_ns(b.flights[i]), b.rig.stats.n_nodes * NODE_NS + 2 * CALL_NS);
+        }
+        assert_int_equal(test_device_get_stats(device).n_gaps, round); /* between the rounds */
+    }
+    bench_destroy(&b);
+    test_clock_destroy(o.clock);
+}
+
 /* The time of a mark is known when the device has reached the mark, and not earlier. */
 static void test_a_mark_that_is_not_reached(void **state) {
     (void)state;
@@ -330,13 +358,10 @@ static void test_a_device_that_breaks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_start_queues_the_whole_run),
-        cmocka_unit_test(test_the_host_goes_on_in_polls),
-        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),
-        cmocka_unit_test(test_runs_of_one_graph),
-        cmocka_unit_test(test_runs_of_two_graphs),
-        cmocka_unit_test(test_a_mark_that_is_not_reached),
-        cmocka_unit_test(test_a_run_is_given_up),
+        cmocka_unit_test(test_a_start_queues_the_whole_run), cmocka_unit_test(test_the_host_goes_on_in_polls),
+        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),  cmocka_unit_test(test_runs_of_one_graph),
+        cmocka_unit_test(test_runs_of_two_graphs),           cmocka_unit_test(test_times_are_those_of_the_device),
+        cmocka_unit_test(test_a_mark_that_is_not_reached),   cmocka_unit_test(test_a_run_is_given_up),
         cmocka_unit_test(test_a_device_that_breaks),
     };
     return cmocka_run_group_tests_name("graph_flights", tests, NULL, NULL);
