@@ -56,10 +56,10 @@ typedef struct mr_stage_shape {
 } mr_stage_shape;
 
 /* Tensors that keep their contents from step to step. */
-typedef struct mr_stage_state {
+typedef struct mr_state_tensors {
     const mr_tensor *k, *v; /* KV cache, one tensor for each layer of the range */
     mr_tensor block_table;  /* [max blocks of a sequence, sequence slots] i32 */
-} mr_stage_state;
+} mr_state_tensors;
 
 /* Ids of the inputs and outputs of a stage's graph; MR_NO_TENSOR for one that this stage does not have. R rows of the
  * step, O rows with logits, H hidden rows, d width. */
@@ -77,7 +77,7 @@ typedef struct mr_stage_io {
 } mr_stage_io;
 
 /* Builds the graph. The caller finishes it. */
-MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_stage_state *state,
+MR_MUST_USE mr_status mr_stage_graph_build(const mr_weights *w, const mr_state_tensors *state,
                                            const mr_stage_shape *shape, mr_graph **out, mr_stage_io *out_io,
                                            mr_err *err);
 

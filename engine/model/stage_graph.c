@@ -55,7 +55,8 @@ typedef struct stage_ctx {
     int32_t rope_tables[MR_MODEL_MAX_ROPES]; /* MR_NO_TENSOR for one that no layer of the stage has */
 } stage_ctx;
 
-static stage_ctx stage_context(mr_graph *g, const mr_weights *ws, const mr_stage_state *state, const mr_stage_io *io) {
+static stage_ctx stage_context(mr_graph *g, const mr_weights *ws, const mr_state_tensors *state,
+                               const mr_stage_io *io) {
     stage_ctx ctx = {.ws = ws, .io = io, .block_table = mr_graph_use(g, &state->block_table)};
     for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++) {
         bool is_used = false;
@@ -104,7 +105,7 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
     return ctx;
 }
 
-mr_status mr_stage_graph_build(const mr_weights *ws, const mr_stage_state *state, const mr_stage_shape *shape,
+mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *state, const mr_stage_shape *shape,
                                mr_graph **out, mr_stage_io *out_io, mr_err *err) {
     mr_graph *g;
     mr_status status = mr_graph_create(shape->max_rows, shape->max_out_rows, &g, err);

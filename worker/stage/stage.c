@@ -9,6 +9,7 @@
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
 #include "worker/stage/products.h"
+#include "worker/stage/stage_state.h"
 
 enum { MAX_BUCKETS = 16 };
 
@@ -23,15 +24,10 @@ struct mr_stage {
     mr_stage_config config;
     mr_synthetic synthetic; /* config.synthetic points here, or is NULL */
     mr_backends backends;
-    mr_backend *kv_backend; /* the backend that holds keys, values and block table */
     mr_weights *weights;
-    mr_kv_store *kv;
+    mr_stage_state *state;
     mr_buffer *work[MR_MAX_BACKENDS]; /* shared by all buckets, which never run at the same time */
     size_t work_bytes[MR_MAX_BACKENDS];
-    mr_buffer *table;       /* memory of the block table */
-    mr_kv_shape *kv_shapes; /* [layers] */
-    mr_tensor *kv_tensors;  /* [2 * layers]: keys of all layers, then values */
-    mr_stage_state state;
     bucket buckets[MAX_BUCKETS];
     int32_t n_buckets;
     bool reuses_graphs;
@@ -41,141 +37,14 @@ struct mr_stage {
     mr_stage_sizes sizes;
 };
 
-static int32_t blocks_of(int32_t tokens) {
-    return (tokens + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
-}
-
-static mr_status take_kv_shapes(mr_stage *s, mr_err *err) {
-    mr_layer_range range = s->config.range;
-    s->kv_shapes = mr_alloc_array((size_t)(range.last - range.first), sizeof *s->kv_shapes);
-    if (!s->kv_shapes)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
-    for (int32_t l = range.first; l < range.last; l++) {
-        const mr_layer_info *layer = mr_model_layer(s->config.info, l);
-        s->kv_shapes[l - range.first] = (mr_kv_shape){layer->n_kv_heads, layer->k_dim, layer->v_dim};
-    }
-    return MR_OK;
-}
-
-static mr_kv_desc kv_desc(const mr_stage *s) {
-    const mr_stage_config *c = &s->config;
-    return (mr_kv_desc){
-        .n_layers = c->range.last - c->range.first,
-        .n_blocks = c->n_kv_blocks,
-        .shapes = s->kv_shapes,
-        .type = c->kv_type,
-    };
-}
-
-/* A graph with the attention node of one layer, to find out which backend supports attention. */
-static mr_status make_attention(const mr_stage *s, int32_t layer, mr_graph **out, mr_err *err) {
-    const mr_layer_info *m = mr_model_layer(s->config.info, layer);
-    mr_kv_desc desc = kv_desc(s);
-    mr_tensor k, v, table;
-    mr_status status = mr_kv_layer_describe(&desc, layer - s->config.range.first, &k, &v, err);
-    if (status == MR_OK)
-        status = mr_graph_create(1, 1, out, err);
-    if (status != MR_OK)
-        return status;
-    mr_graph *g = *out;
-    if (!mr_tensor_init(&table, "block_table", MR_TYPE_I32, 1, 1, MR_STORAGE_STATE, MR_ROWS_FIXED))
-        return mr_err_set(err, MR_E_INTERNAL, "a block table of one entry");
-    mr_attention_desc attention = {
-        .n_heads = m->n_heads,
-        .n_kv_heads = m->n_kv_heads,
-        .k_dim = m->k_dim,
-        .v_dim = m->v_dim,
-        .k_state = mr_graph_use(g, &k),
-        .v_state = mr_graph_use(g, &v),
-        .slots = mr_graph_input(g, "slots", MR_TYPE_I32, 1, MR_ROWS_STEP),
-        .row_seq = mr_graph_input(g, "row_seq", MR_TYPE_I32, 1, MR_ROWS_STEP),
-        .row_position = mr_graph_input(g, "positions", MR_TYPE_I32, 1, MR_ROWS_STEP),
-        .block_table = mr_graph_use(g, &table),
-        .window = m->window,
-        .temperature = s->config.info->temperature,
-        .sinks = MR_NO_TENSOR,
-    };
-    int32_t q = mr_graph_input(g, "q", MR_TYPE_F32, m->n_heads * m->k_dim, MR_ROWS_STEP);
-    int32_t keys = mr_graph_input(g, "k", MR_TYPE_F32, m->n_kv_heads * m->k_dim, MR_ROWS_STEP);
-    int32_t values = mr_graph_input(g, "v", MR_TYPE_F32, m->n_kv_heads * m->v_dim, MR_ROWS_STEP);
-    mr_graph_attention(g, q, keys, values, &attention);
-    return MR_OK;
-}
-
-/* MR_E_UNSUPPORTED: the backend does not support the attention of every layer. Layers like the one before are not
- * tried. */
-static mr_status try_attention(const mr_stage *s, mr_backend *be, mr_err *err) {
-    const mr_model_info *m = s->config.info;
-    mr_layer_range range = s->config.range;
-    mr_status status = MR_OK;
-    for (int32_t l = range.first; l < range.last && status == MR_OK; l++) {
-        mr_graph *g = NULL;
-        mr_graph_stats stats;
-        if (l > range.first && m->shape_of[l] == m->shape_of[l - 1])
-            continue;
-        status = make_attention(s, l, &g, err);
-        if (status == MR_OK)
-            status = mr_graph_finish(g, &(mr_backends){.at = {be}, .n = 1}, &stats, err);
-        mr_graph_destroy(g);
-    }
-    return status;
-}
-
-/* Keys and values live on the first backend that supports attention. */
-static mr_status choose_kv_backend(mr_stage *s, mr_err *err) {
-    mr_status status = MR_E_UNSUPPORTED;
-    int32_t b = 0;
-    for (; b < s->backends.n - 1 && status == MR_E_UNSUPPORTED; b++)
-        status = try_attention(s, s->backends.at[b], err);
-    s->kv_backend = s->backends.at[status == MR_OK ? b - 1 : b];
-    return status == MR_E_UNSUPPORTED ? MR_OK : status;
-}
-
-/* Describes the state tensors without memory behind them. */
-static mr_status describe_state(mr_stage *s, mr_err *err) {
-    int32_t n = s->config.range.last - s->config.range.first;
-    mr_kv_desc desc = kv_desc(s);
-    mr_status status = MR_OK;
-    s->kv_tensors = mr_alloc_array(2 * (size_t)n, sizeof *s->kv_tensors);
-    if (!s->kv_tensors)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
-    for (int32_t l = 0; l < n && status == MR_OK; l++) {
-        mr_tensor *k = &s->kv_tensors[l], *v = &s->kv_tensors[n + l];
-        status = mr_kv_layer_describe(&desc, l, k, v, err);
-        k->home = v->home = s->kv_backend;
-    }
-    if (status != MR_OK)
-        return status;
-    s->state.k = s->kv_tensors;
-    s->state.v = s->kv_tensors + n;
-    if (!mr_tensor_init(&s->state.block_table, "block_table", MR_TYPE_I32, blocks_of(s->config.max_context),
-                        s->config.max_sequences, MR_STORAGE_STATE, MR_ROWS_FIXED))
-        return mr_err_set(err, MR_E_TOO_LONG, "block tables of %d tokens for %d sequences", s->config.max_context,
-                          s->config.max_sequences);
-    s->state.block_table.home = s->kv_backend;
-    return MR_OK;
-}
-
-static mr_status allocate_state(mr_stage *s, mr_err *err) {
-    mr_kv_desc desc = kv_desc(s);
-    mr_status status = mr_kv_store_create(s->kv_backend, &desc, &s->kv, err);
-    if (status == MR_OK)
-        status = s->kv_backend->ops->buffer_create(s->kv_backend, s->state.block_table.bytes, &s->table, err);
-    if (status != MR_OK)
-        return status;
-    s->state.block_table.buffer = s->table;
-    for (int32_t l = 0; l < desc.n_layers; l++)
-        mr_kv_store_layer(s->kv, l, &s->kv_tensors[l], &s->kv_tensors[desc.n_layers + l]);
-    return MR_OK;
-}
-
 /* Builds and plans the graph of one bucket. */
 static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err *err) {
     int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
     mr_stage_shape shape = {.max_rows = max_rows, .max_out_rows = max_out};
     mr_graph_stats stats;
     out->max_rows = max_rows;
-    mr_status status = mr_stage_graph_build(s->weights, &s->state, &shape, &out->graph, &out->io, err);
+    mr_status status =
+        mr_stage_graph_build(s->weights, mr_stage_state_tensors(s->state), &shape, &out->graph, &out->io, err);
     if (status == MR_OK)
         status = mr_graph_finish(out->graph, &s->backends, &stats, err);
     for (int32_t b = 0; status == MR_OK && b < s->backends.n; b++)
@@ -306,19 +175,11 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights, config->max_context};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
-        status = take_kv_shapes(s, err);
-    if (status == MR_OK)
-        status = choose_kv_backend(s, err);
-    if (status == MR_OK)
-        status = describe_state(s, err);
-    mr_kv_desc kv = kv_desc(s);
-    if (status == MR_OK)
-        status = mr_kv_store_bytes(&kv, &s->sizes.kv_bytes, err);
+        status = mr_stage_state_create(config, &s->backends, &s->state, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
     }
-    s->sizes.weight_bytes = mr_weights_bytes(s->weights);
     *out = s;
     return MR_OK;
 }
@@ -347,7 +208,7 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     if (status == MR_OK && config->measures_products)
         status = mr_products_measure(&s->backends, s->weights, config->map_weights, config->max_rows, err);
     if (status == MR_OK)
-        status = allocate_state(s, err);
+        status = mr_stage_state_allocate(s->state, err);
     if (status == MR_OK)
         status = build_all_buckets(s, err);
     if (status == MR_OK)
@@ -368,12 +229,8 @@ void mr_stage_destroy(mr_stage *s) {
     destroy_buckets(s);
     for (int32_t b = 0; b < s->backends.n; b++)
         s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
-    if (s->table)
-        s->kv_backend->ops->buffer_destroy(s->kv_backend, s->table);
-    mr_kv_store_destroy(s->kv);
+    mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
-    mr_free(s->kv_shapes);
-    mr_free(s->kv_tensors);
     mr_free(s->row_arrays);
     mr_free(s);
 }
@@ -384,11 +241,13 @@ bool mr_stage_is_synthetic(const mr_stage *s) {
 
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
     mr_stage_sizes sizes = s->sizes;
+    sizes.weight_bytes = s->weights ? mr_weights_bytes(s->weights) : 0;
     for (int32_t b = 0; b < s->backends.n; b++) {
         const size_t buffers[] = {mr_weights_bytes_on(s->weights, b), s->work_bytes[b],
-                                  s->backends.at[b] == s->kv_backend ? s->state.block_table.bytes : 0};
+                                  mr_stage_state_table_bytes(s->state, b)};
         mr_device_info device;
         s->backends.at[b]->ops->describe(s->backends.at[b], &device);
+        sizes.kv_bytes += mr_stage_state_kv_bytes(s->state, b);
         for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
             sizes.page_bytes += device.host_addressable && buffers[i] > 0 ? mr_pages_bytes(buffers[i]) : 0;
     }
@@ -400,21 +259,11 @@ mr_step_rows *mr_stage_rows(mr_stage *s) {
 }
 
 mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n, mr_err *err) {
-    if (s->config.synthetic)
-        return MR_OK;
-    const mr_tensor *t = &s->state.block_table;
-    MR_ASSERT(slot >= 0 && slot < t->ne[1] && first >= 0 && n >= 0 && n <= t->ne[0] - first);
-    if (n == 0)
-        return MR_OK;
-    mr_fence fence = 0;
-    size_t offset = t->offset + (size_t)slot * t->row_bytes + (size_t)first * sizeof *blocks;
-    mr_status status =
-        s->kv_backend->ops->set(s->kv_backend, t->buffer, offset, blocks, (size_t)n * sizeof *blocks, &fence, err);
-    return status == MR_OK ? s->kv_backend->ops->wait(s->kv_backend, fence, MR_NEVER, err) : status;
+    return s->config.synthetic ? MR_OK : mr_stage_state_set_blocks(s->state, slot, first, blocks, n, err);
 }
 
 mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err) {
-    return s->config.synthetic ? MR_OK : mr_kv_store_copy(s->kv, from, to, err);
+    return s->config.synthetic ? MR_OK : mr_stage_state_copy_block(s->state, from, to, err);
 }
 
 /* Writes one i32 for each row. Does nothing if this stage does not have the input. */

@@ -1,0 +1,34 @@
+/* worker/stage/stage_state.h - what a stage keeps from step to step: the KV blocks of its layers, and the block table
+ * of its sequences.
+ * Owns:    the KV store and the memory of the block table. Borrows: info and backends, which outlive it.
+ * Threads: bound to the step thread.
+ * Errors:  those of the backends. Only create and allocate allocate. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_WORKER_STAGE_STAGE_STATE_H
+#define MR_WORKER_STAGE_STAGE_STATE_H
+
+#include "engine/model/model.h"
+#include "worker/stage/stage.h"
+
+typedef struct mr_stage_state mr_stage_state;
+
+/* Chooses the backend that holds the state, and describes the state without memory behind it. config is read here
+ * only. */
+MR_MUST_USE mr_status mr_stage_state_create(const mr_stage_config *config, const mr_backends *backends,
+                                            mr_stage_state **out, mr_err *err);
+void mr_stage_state_destroy(mr_stage_state *s);
+/* Takes the memory on the backends. */
+MR_MUST_USE mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err);
+
+/* The tensors, for the stage's graphs; they have a place after mr_stage_state_allocate. */
+const mr_state_tensors *mr_stage_state_tensors(const mr_stage_state *s);
+/* Bytes on backend b of the list. */
+size_t mr_stage_state_kv_bytes(const mr_stage_state *s, int32_t b);
+size_t mr_stage_state_table_bytes(const mr_stage_state *s, int32_t b);
+
+/* As mr_stage_set_blocks and mr_stage_copy_block. */
+MR_MUST_USE mr_status mr_stage_state_set_blocks(mr_stage_state *s, int32_t slot, int32_t first, const int32_t *blocks,
+                                                int32_t n, mr_err *err);
+MR_MUST_USE mr_status mr_stage_state_copy_block(mr_stage_state *s, int32_t from, int32_t to, mr_err *err);
+
+#endif
