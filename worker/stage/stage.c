@@ -34,7 +34,6 @@ struct mr_stage {
     const bucket *last; /* the bucket of the last run */
     mr_step_rows rows;
     int32_t *row_arrays; /* memory of the arrays in rows */
-    mr_stage_sizes sizes;
 };
 
 /* Builds and plans the graph of one bucket. */
@@ -48,10 +47,8 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err
     if (status == MR_OK)
         status = mr_graph_finish(out->graph, &s->backends, &stats, err);
     for (int32_t b = 0; status == MR_OK && b < s->backends.n; b++)
-        if (stats.work_bytes[b] > s->work_bytes[b]) {
-            s->sizes.work_bytes += stats.work_bytes[b] - s->work_bytes[b];
+        if (stats.work_bytes[b] > s->work_bytes[b])
             s->work_bytes[b] = stats.work_bytes[b];
-        }
     return status;
 }
 
@@ -239,17 +236,27 @@ bool mr_stage_is_synthetic(const mr_stage *s) {
     return s->config.synthetic != NULL;
 }
 
+static size_t pages_of(size_t bytes) {
+    return bytes > 0 ? mr_pages_bytes(bytes) : 0;
+}
+
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
-    mr_stage_sizes sizes = s->sizes;
-    sizes.weight_bytes = s->weights ? mr_weights_bytes(s->weights) : 0;
+    mr_stage_sizes sizes = {0};
     for (int32_t b = 0; b < s->backends.n; b++) {
-        const size_t buffers[] = {mr_weights_bytes_on(s->weights, b), s->work_bytes[b],
-                                  mr_stage_state_table_bytes(s->state, b)};
+        mr_stage_bytes bytes = {.weights = mr_weights_bytes_on(s->weights, b),
+                                .kv = mr_stage_state_kv_bytes(s->state, b),
+                                .tables = mr_stage_state_table_bytes(s->state, b),
+                                .work = s->work_bytes[b]};
         mr_device_info device;
         s->backends.at[b]->ops->describe(s->backends.at[b], &device);
-        sizes.kv_bytes += mr_stage_state_kv_bytes(s->state, b);
-        for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-            sizes.page_bytes += device.host_addressable && buffers[i] > 0 ? mr_pages_bytes(buffers[i]) : 0;
+        if (!device.host_addressable) {
+            sizes.devices[b] = bytes;
+            continue;
+        }
+        sizes.weight_bytes += bytes.weights;
+        sizes.kv_bytes += bytes.kv;
+        sizes.work_bytes += bytes.work;
+        sizes.page_bytes += pages_of(bytes.weights) + pages_of(bytes.tables) + pages_of(bytes.work);
     }
     return sizes;
 }

@@ -32,10 +32,16 @@ typedef struct mr_stage_config {
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
 
+/* Bytes of the buffers in one device's memory. */
+typedef struct mr_stage_bytes {
+    size_t weights, kv, tables, work;
+} mr_stage_bytes;
+
 typedef struct mr_stage_sizes {
-    size_t weight_bytes, kv_bytes, work_bytes; /* sums over all backends */
+    size_t weight_bytes, kv_bytes, work_bytes; /* in the host's memory */
     /* Memory from mr_pages_alloc for all buffers on the host except the KV blocks; each buffer takes whole pages. */
     size_t page_bytes;
+    mr_stage_bytes devices[MR_MAX_BACKENDS]; /* of config.devices.at[i]; zeros if it computes in the host's memory */
 } mr_stage_sizes;
 
 /* The most memory that a stage of this config can take, for any result of mr_products_measure. Loads nothing. */
