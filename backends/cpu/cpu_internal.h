@@ -40,13 +40,13 @@ typedef struct cpu_cut cpu_cut; /* how attention is cut into tasks; made anew fo
 /* A node with its tensors. */
 typedef struct cpu_node {
     const mr_node *node;
-    const mr_tensor *out; /* NULL for KV_WRITE */
+    const mr_tensor *out; /* NULL for an op that changes state */
     const mr_tensor *in[MR_MAX_INPUTS];
     cpu_cut *cut;    /* of ATTENTION; else NULL */
     int32_t n_tasks; /* in the current run; valid once the node's group has begun */
 } cpu_node;
 
-/* Number of rows that are real in this run: of the node's result, or of k for KV_WRITE. */
+/* Number of rows that are real in this run: of the node's result, or of its first input if it has none. */
 static inline int32_t cpu_real_rows(const cpu_node *n, const mr_run *run) {
     const mr_tensor *t = n->out ? n->out : n->in[0];
     return t->row_count == MR_ROWS_FIXED ? t->ne[1] : run->n_rows[t->row_count];
@@ -107,6 +107,11 @@ int32_t cpu_cut_n_tasks(const cpu_cut *cut);
 void cpu_run_attention(const cpu_backend *be, const cpu_node *n, int32_t idx);
 /* Writes rows [first, last) of a KV_WRITE node. */
 void cpu_run_kv_write(const cpu_backend *be, const cpu_node *n, int32_t first, int32_t last);
+
+/* --- Block tables and KV blocks: cpu_state.c --- */
+void cpu_run_table_write(const cpu_node *n, int32_t n_entries);
+/* Copies n_copies blocks in one part of the store. Every part is a task. */
+void cpu_run_kv_copy(const cpu_node *n, int32_t n_copies, int32_t part);
 
 /* First byte of a placed tensor; NULL for NULL. */
 static inline uint8_t *cpu_data(const mr_tensor *t) {

@@ -84,6 +84,10 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
         return cpu_count_head_tasks(n, n_rows);
     case MR_OP_ATTENTION:
         return cpu_cut_n_tasks(n->cut);
+    case MR_OP_TABLE_WRITE:
+        return 1;
+    case MR_OP_KV_COPY:
+        return n->in[3]->ne[0];
     default:
         return n_rows <= NARROW_ROWS ? n_rows : mr_min_i32(n_rows, be->n_threads * TASKS_PER_THREAD);
     }
@@ -314,6 +318,12 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
         return;
     case MR_OP_EXPERT_MATMUL:
         cpu_run_expert_matmul(be, n, idx, n_tasks, thread_idx);
+        return;
+    case MR_OP_TABLE_WRITE:
+        cpu_run_table_write(n, n_rows);
+        return;
+    case MR_OP_KV_COPY:
+        cpu_run_kv_copy(n, n_rows, idx);
         return;
     default:
         break;

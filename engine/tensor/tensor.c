@@ -48,6 +48,8 @@ const char *mr_op_name(mr_op op) {
         [MR_OP_EXPERT_MATMUL] = "expert_matmul",
         [MR_OP_HEAD_MATMUL] = "head_matmul",
         [MR_OP_EXPERT_SUM] = "expert_sum",
+        [MR_OP_TABLE_WRITE] = "table_write",
+        [MR_OP_KV_COPY] = "kv_copy",
     };
     return (unsigned)op < MR_OP_COUNT ? names[op] : "?";
 }

@@ -121,6 +121,13 @@ typedef enum mr_op {
     /* add + the weighted sum of the slots of each row (rule X), and what a shared expert adds (X2). in: y [n, S] f32,
      * routes [2U, R] i32, add [n, R] f32, shared [n, R] f32 or none; out [n, R] f32, may be add. */
     MR_OP_EXPERT_SUM,
+    /* Writes entries of block tables: the table's row slots[i] gets blocks[i] at index indices[i]. in: slots, indices,
+     * blocks [1, R] i32, block tables [max blocks, slots] i32 STATE. No output. */
+    MR_OP_TABLE_WRITE,
+    /* Copies KV blocks in all layers of a store, in the order of the list: block from[i] to block to[i]. in: from, to
+     * [1, R] i32, store STATE with a row for each block, parts [n, 1] i32 CONSTANT. The store consists of n parts, one
+     * behind the other; in part p each block has parts[p] bytes. No output. */
+    MR_OP_KV_COPY,
     MR_OP_COUNT,
 } mr_op;
 
@@ -208,7 +215,7 @@ typedef union mr_op_params {
 typedef struct mr_node {
     mr_op op;
     int32_t in[MR_MAX_INPUTS]; /* tensor ids; MR_NO_TENSOR where absent */
-    int32_t out;               /* tensor id; MR_NO_TENSOR for KV_WRITE */
+    int32_t out;               /* tensor id; MR_NO_TENSOR for an op that changes state */
     int32_t group;             /* nodes of one group do not depend on each other and may run at the same time */
     int32_t backend;           /* index of the backend that runs the node, in the graph's list */
     mr_op_params params;

@@ -95,6 +95,7 @@ void test_heads(void **state);
 void test_rope(void **state);
 void test_embed(void **state);
 void test_attention(void **state);
+void test_state(void **state);
 void test_queue(void **state);
 
 #endif
