@@ -54,7 +54,7 @@ typedef struct mr_device_info {
      * host_addressable backends. */
     bool host_addressable;
     /* weight_load keeps the address src instead of a copy, so src must live as long as the tensor's buffer. Every
-     * matrix that such a backend can multiply is loaded into it, in addition to the backend that holds the matrix. */
+     * matrix of the last backend that such a backend can multiply is loaded into it, too. */
     bool keeps_source;
     bool exact; /* every op gives the bits of engine/NUMERICS.md */
 } mr_device_info;
@@ -70,12 +70,22 @@ typedef struct mr_backends {
     mr_backend *at[MR_MAX_BACKENDS];
     int32_t n;
     mr_rates rates[MR_MAX_BACKENDS]; /* of at[i] */
-    /* Of at[i]: most bytes that matrices may occupy there permanently; 0: no limit. The last backend has no limit. */
-    size_t matrix_bytes[MR_MAX_BACKENDS];
-    /* [i][t]: at[i] gets the products of matrices of type t in graphs whose row bucket is at least this, if it supports
-     * the product. MR_NO_ROWS: it gets none of these products. The last backend takes all other products. */
+    /* at[0] holds the first whole_layers[0] layers of a stage, at[1] the next whole_layers[1] and so on; the last
+     * backend holds the rest, whatever its number says. A backend with layers holds their matrices, experts, vectors,
+     * keys and values; a part whose op it does not support stays on the last backend. */
+    int32_t whole_layers[MR_MAX_BACKENDS];
+    /* [i][t]: of the last backend's products, at[i] gets those of matrices of type t in graphs whose row bucket is at
+     * least this, if it is host_addressable and supports the product. MR_NO_ROWS: it gets none of these products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
 } mr_backends;
+
+/* Index of the backend that holds a layer of the stage; layers are counted from 0. */
+static inline int32_t mr_backends_of_layer(const mr_backends *b, int32_t layer) {
+    int32_t i = 0;
+    for (; i < b->n - 1 && layer >= b->whole_layers[i]; i++)
+        layer -= b->whole_layers[i];
+    return i;
+}
 
 /* A backend's own buffer structure begins with this one. */
 struct mr_buffer {
@@ -117,7 +127,8 @@ typedef struct mr_backend_ops {
 
     /* Bytes of a matrix of the file in this backend's layout. MR_E_UNSUPPORTED: the backend cannot multiply matrices of
      * this type or with so many columns. Matrices that need as many bytes as one matrix of all their rows have the
-     * layout of that one. */
+     * layout of that one. On a device that is not host_addressable, panels of MR_PANEL rows lie one behind the other,
+     * so that weight_load can load a matrix in parts of whole panels; only the last panel may have fewer rows. */
     mr_status (*weight_bytes)(const mr_backend *be, mr_type type, int32_t columns, int32_t rows, size_t *out,
                               mr_err *err);
     /* Writes a placed WEIGHT tensor in this backend's layout. src: the rows as they lie in the file (see keeps_source).

@@ -22,7 +22,7 @@ static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
 /* Whether n is a product with so few rows that, by mr_backends.min_rows, a later backend of the list takes it. */
 static bool has_too_few_rows(const mr_graph *g, int32_t b, const mr_node *n) {
     mr_type type = n->op == MR_OP_MATMUL ? g->tensors[n->in[0]].type : MR_TYPE_FILE_COUNT;
-    return type < MR_TYPE_FILE_COUNT && b < g->backends.n - 1 &&
+    return type < MR_TYPE_FILE_COUNT && b < g->backends.n - 1 && g->is_host[b] &&
            g->tensors[n->out].ne[1] < g->backends.min_rows[b][type];
 }
 

@@ -1,11 +1,9 @@
-/* engine/kv/kv_store.c - one buffer with the keys and values of all layers of a stage: its layout, and copies of
- * blocks. */
+/* engine/kv/kv_store.c - one buffer with the keys and values of the layers of a backend, and its layout. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/kv/kv_store.h"
 
 #include <stdio.h>
 
-#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 struct mr_kv_store {
@@ -13,7 +11,6 @@ struct mr_kv_store {
     int32_t n_layers, n_blocks;
     mr_buffer *buffer;
     mr_tensor *k, *v; /* [n_layers] each, in the buffer; one allocation */
-    uint8_t *scratch; /* room on the host for one block's keys or values of one layer, used by copies */
 };
 
 /* The keys or values of a layer: blocks of so many KV heads of dim elements. */
@@ -25,7 +22,8 @@ static mr_status describe(const mr_kv_desc *d, const char *name, int32_t n_kv_he
     int64_t block = (int64_t)n_kv_heads * dim;
     if (block <= INT32_MAX) /* a larger product is refused below as it is */
         block *= MR_KV_BLOCK;
-    if (!mr_tensor_init(out, name, d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED))
+    if (!mr_tensor_init(out, name, d->type, block, d->n_blocks, MR_STORAGE_STATE, MR_ROWS_FIXED) ||
+        out->row_bytes > INT32_MAX)
         return mr_err_set(err, MR_E_TOO_LONG, "a KV store of %d blocks of %lld elements is too large", d->n_blocks,
                           (long long)block);
     return MR_OK;
@@ -68,7 +66,6 @@ mr_status mr_kv_store_bytes(const mr_kv_desc *d, size_t *out, mr_err *err) {
 
 /* Describes the layers and places them one behind the other. */
 static mr_status place_layers(mr_kv_store *kv, const mr_kv_desc *desc, size_t *out_bytes, mr_err *err) {
-    size_t scratch_bytes = 1;
     mr_status status = MR_OK;
     kv->k = mr_alloc_array(2 * (size_t)desc->n_layers, sizeof *kv->k);
     if (!kv->k)
@@ -82,14 +79,9 @@ static mr_status place_layers(mr_kv_store *kv, const mr_kv_desc *desc, size_t *o
         k->offset = *out_bytes;
         v->offset = k->offset + k->bytes;
         *out_bytes = v->offset + v->bytes;
-        scratch_bytes = k->row_bytes > scratch_bytes ? k->row_bytes : scratch_bytes;
-        scratch_bytes = v->row_bytes > scratch_bytes ? v->row_bytes : scratch_bytes;
         snprintf(k->name, sizeof k->name, "keys.%d", i);
         snprintf(v->name, sizeof v->name, "values.%d", i);
     }
-    kv->scratch = status == MR_OK ? mr_alloc(scratch_bytes) : NULL;
-    if (status == MR_OK && !kv->scratch)
-        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a block");
     return status;
 }
 
@@ -122,7 +114,6 @@ void mr_kv_store_destroy(mr_kv_store *kv) {
     if (!kv)
         return;
     kv->backend->ops->buffer_destroy(kv->backend, kv->buffer);
-    mr_free(kv->scratch);
     mr_free(kv->k);
     mr_free(kv);
 }
@@ -133,23 +124,21 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     *out_v = kv->v[layer_idx];
 }
 
-/* Copies through host memory, which every backend can reach. Copies are rare and small. */
-static mr_status copy_row(mr_kv_store *kv, const mr_tensor *t, int32_t from, int32_t to, mr_err *err) {
-    const mr_backend_ops *ops = kv->backend->ops;
-    mr_fence fence = 0;
-    size_t from_offset = t->offset + (size_t)from * t->row_bytes, to_offset = t->offset + (size_t)to * t->row_bytes;
-    mr_status status = ops->get(kv->backend, kv->buffer, from_offset, kv->scratch, t->row_bytes, &fence, err);
-    if (status == MR_OK)
-        status = ops->wait(kv->backend, fence, MR_NEVER, err);
-    if (status == MR_OK)
-        status = ops->set(kv->backend, kv->buffer, to_offset, kv->scratch, t->row_bytes, &fence, err);
-    return status == MR_OK ? ops->wait(kv->backend, fence, MR_NEVER, err) : status;
-}
-
-mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err) {
-    mr_status status = MR_OK;
-    MR_ASSERT(from >= 0 && from < kv->n_blocks && to >= 0 && to < kv->n_blocks);
-    for (int32_t i = 0; i < 2 * kv->n_layers && status == MR_OK; i++)
-        status = copy_row(kv, &kv->k[i], from, to, err); /* values follow the keys */
-    return status;
+mr_status mr_kv_whole_describe(const mr_kv_desc *d, mr_tensor *out, int32_t *out_parts, mr_err *err) {
+    size_t block_bytes = 0, bytes = 0;
+    mr_status status = mr_kv_store_bytes(d, &bytes, err);
+    for (int32_t i = 0; i < d->n_layers && status == MR_OK; i++) {
+        mr_tensor k, v;
+        status = mr_kv_layer_describe(d, i, &k, &v, err);
+        out_parts[2 * i] = (int32_t)k.row_bytes;
+        out_parts[2 * i + 1] = (int32_t)v.row_bytes;
+        block_bytes += k.row_bytes + v.row_bytes;
+    }
+    if (status != MR_OK)
+        return status;
+    if (!mr_tensor_init(out, "kv_store", MR_TYPE_I32, (int64_t)(block_bytes / sizeof(int32_t)), d->n_blocks,
+                        MR_STORAGE_STATE, MR_ROWS_FIXED))
+        return mr_err_set(err, MR_E_TOO_LONG, "a KV store with blocks of %zu bytes is too large", block_bytes);
+    MR_ASSERT(out->row_bytes == block_bytes); /* the rows of its parts are padded in the same way */
+    return MR_OK;
 }

@@ -1,11 +1,12 @@
-/* engine/kv/kv_store.h - the keys and values of the layers of one stage, in blocks of MR_KV_BLOCK positions.
+/* engine/kv/kv_store.h - the keys and values of the layers that a stage has on one backend, in blocks of MR_KV_BLOCK
+ * positions.
  * Layout of a layer: keys [block][kv head][k_dim][16], values [block][kv head][16][v_dim] (rule K). A block is a row of
  * the tensor. In q8_0 each KV head of a block has its elements first and then its scales: [k_dim / 32][16] for keys,
  * [16][v_dim / 32] for values. Layers may differ in their heads.
  * The store knows blocks by number only. The coordinator's ledger knows which sequence owns which block.
- * Owns:    one buffer on the backend, its tensors, and host memory for one block, all allocated at create. Borrows: the
- *          backend, which outlives the store.
- * Threads: caller serialises. Only graph runs and copies change the content. */
+ * Owns:    one buffer on the backend and its tensors, all allocated at create. Borrows: the backend, which outlives the
+ *          store.
+ * Threads: caller serialises. Only programs of the backend change the content. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H
 #define MR_ENGINE_KV_KV_STORE_H
@@ -21,7 +22,7 @@ typedef struct mr_kv_shape {
 } mr_kv_shape;
 
 typedef struct mr_kv_desc {
-    int32_t n_layers; /* of this stage */
+    int32_t n_layers;
     int32_t n_blocks;
     const mr_kv_shape *shapes; /* [n_layers] */
     mr_type type;              /* F16, F32, or Q8_0 where heads are multiples of 32 */
@@ -34,13 +35,14 @@ MR_MUST_USE mr_status mr_kv_store_bytes(const mr_kv_desc *desc, size_t *out, mr_
 MR_MUST_USE mr_status mr_kv_store_create(mr_backend *backend, const mr_kv_desc *desc, mr_kv_store **out, mr_err *err);
 void mr_kv_store_destroy(mr_kv_store *kv);
 
-/* Returns the state tensors of one layer, 0 .. n_layers - 1 of this stage, with their place in the buffer. */
+/* Returns the state tensors of one layer, 0 .. n_layers - 1, with their place in the buffer. */
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
 /* Describes the same tensors without a store and without a place, for graphs that are only measured. */
 MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, int32_t layer_idx, mr_tensor *out_k,
                                            mr_tensor *out_v, mr_err *err);
 
-/* Copies block `from` to block `to` in every layer. Allocates nothing. */
-MR_MUST_USE mr_status mr_kv_store_copy(mr_kv_store *kv, int32_t from, int32_t to, mr_err *err);
+/* Describes the whole store as one tensor with a row for each block, for MR_OP_KV_COPY. Its place is that of the keys
+ * of layer 0. out_parts: [2 * n_layers] bytes of a block in each part of the store. */
+MR_MUST_USE mr_status mr_kv_whole_describe(const mr_kv_desc *desc, mr_tensor *out, int32_t *out_parts, mr_err *err);
 
 #endif

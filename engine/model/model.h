@@ -26,9 +26,9 @@ typedef struct mr_weights_desc {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_layer_range range;
-    /* Matrices stay in the mapped file, in the layout of the file, if the last backend can read the mapping. The kernel
-     * can drop pages of the mapping at any time, so such matrices take no memory of their own; but every product
-     * converts the weights again. */
+    /* Matrices of the last backend stay in the mapped file, in the layout of the file, if this backend can read the
+     * mapping. The kernel can drop pages of the mapping at any time, so such matrices take no memory of their own; but
+     * every product converts the weights again. */
     bool map;
     int32_t max_context; /* positions of the longest sequence: mr_model_rope_factors */
 } mr_weights_desc;
@@ -42,8 +42,8 @@ void mr_weights_destroy(mr_weights *w);
 size_t mr_weights_bytes(const mr_weights *w);
 /* The same for backend b of mr_weights_create alone. */
 size_t mr_weights_bytes_on(const mr_weights *w, int32_t b);
-/* The largest matrix of this type in the file among the matrices that products read, those of experts and heads left
- * out; NULL for none. */
+/* The largest matrix of this type in the file among the matrices of the last backend that products read, those of
+ * experts and heads left out; NULL for none. */
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
@@ -58,7 +58,9 @@ typedef struct mr_stage_shape {
 /* Tensors that keep their contents from step to step. */
 typedef struct mr_state_tensors {
     const mr_tensor *k, *v; /* KV cache, one tensor for each layer of the range */
-    mr_tensor block_table;  /* [max blocks of a sequence, sequence slots] i32 */
+    const int32_t *home;    /* [layers] index of the backend that holds the layer's keys and values */
+    /* [max blocks of a sequence, sequence slots] i32, one for each backend that holds keys and values. */
+    const mr_tensor *block_tables[MR_MAX_BACKENDS];
 } mr_state_tensors;
 
 /* Ids of the inputs and outputs of a stage's graph; MR_NO_TENSOR for one that this stage does not have. R rows of the

@@ -16,7 +16,7 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
         else
             mr_graph_use_also(g, id, &t);
     }
-    if (w->is_matrix)
+    if (w->op == MR_OP_MATMUL && weight_exists(w))
         mr_graph_matrix_source(g, id, w->data);
     return id;
 }
@@ -47,31 +47,37 @@ static int32_t add_output_norm(mr_graph *g, const mr_weights *ws, int32_t x, int
     return mr_graph_rms_norm(g, mr_graph_take_rows(g, x, rows), use(g, ws, &ws->output_norm), ws->info->norm_eps);
 }
 
-/* What the layers of a stage share in its graph. */
+/* What the layers of a stage share in its graph, on each backend that has layers; else MR_NO_TENSOR. */
 typedef struct stage_ctx {
     const mr_weights *ws;
     const mr_stage_io *io;
-    int32_t block_table;
-    int32_t rope_tables[MR_MODEL_MAX_ROPES]; /* MR_NO_TENSOR for one that no layer of the stage has */
+    int32_t block_tables[MR_MAX_BACKENDS];
+    int32_t rope_tables[MR_MAX_BACKENDS][MR_MODEL_MAX_ROPES];
 } stage_ctx;
 
+/* Layers on different backends compute their RoPE tables themselves, so that no step copies them. */
 static stage_ctx stage_context(mr_graph *g, const mr_weights *ws, const mr_state_tensors *state,
                                const mr_stage_io *io) {
-    stage_ctx ctx = {.ws = ws, .io = io, .block_table = mr_graph_use(g, &state->block_table)};
-    for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++) {
-        bool is_used = false;
-        for (int32_t l = ws->range.first; l < ws->range.last; l++)
-            is_used = is_used || mr_model_layer(ws->info, l)->rope == i;
-        ctx.rope_tables[i] =
-            is_used ? mr_graph_rope_table(g, use(g, ws, &ws->rope_angles[i]), io->positions, ws->rope_magnitude[i])
-                    : MR_NO_TENSOR;
+    stage_ctx ctx = {.ws = ws, .io = io};
+    for (int32_t b = 0; b < ws->backends.n; b++) {
+        ctx.block_tables[b] = state->block_tables[b] ? mr_graph_use(g, state->block_tables[b]) : MR_NO_TENSOR;
+        for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++)
+            ctx.rope_tables[b][i] = MR_NO_TENSOR;
+    }
+    for (int32_t l = ws->range.first; l < ws->range.last; l++) {
+        int32_t i = mr_model_layer(ws->info, l)->rope;
+        int32_t *tables = ctx.rope_tables[mr_backends_of_layer(&ws->backends, l - ws->range.first)];
+        if (i != MR_MODEL_NO_ROPE && tables[i] == MR_NO_TENSOR)
+            tables[i] = mr_graph_rope_table(g, use(g, ws, &ws->rope_angles[i]), io->positions, ws->rope_magnitude[i]);
     }
     return ctx;
 }
 
-static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
-    const mr_model_info *m = stage->ws->info;
-    const mr_layer_info *l = mr_model_layer(m, layer);
+/* Layer idx of the stage. */
+static layer_ctx layer_context(const stage_ctx *stage, int32_t idx, int32_t block_table) {
+    const mr_weights *ws = stage->ws;
+    const mr_model_info *m = ws->info;
+    const mr_layer_info *l = mr_model_layer(m, ws->range.first + idx);
     layer_ctx ctx = {
         .layer = l,
         .eps = m->norm_eps,
@@ -87,9 +93,9 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
                       .slots = stage->io->slots,
                       .row_seq = stage->io->row_seq,
                       .row_position = stage->io->positions,
-                      .block_table = stage->block_table},
+                      .block_table = block_table},
         .residual_scale = m->residual_scale,
-        .glu = stage->ws->arch->glu,
+        .glu = ws->arch->glu,
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
         .routing = m->routing,
@@ -98,9 +104,9 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t layer) {
     if (m->latent.k_dim > 0)
         ctx.attention.scale = m->ropes[0].score_factor / sqrtf((float)m->latent.k_dim);
     if (l->rope != MR_MODEL_NO_ROPE) {
-        ctx.rope_table = stage->rope_tables[l->rope];
-        ctx.rope = (mr_rope_desc){
-            .head_dim = l->k_dim, .n_rot = m->ropes[l->rope].n_rot, .pairs = stage->ws->arch->rope_pairs};
+        ctx.rope_table = stage->rope_tables[mr_backends_of_layer(&ws->backends, idx)][l->rope];
+        ctx.rope =
+            (mr_rope_desc){.head_dim = l->k_dim, .n_rot = m->ropes[l->rope].n_rot, .pairs = ws->arch->rope_pairs};
     }
     return ctx;
 }
@@ -113,13 +119,13 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
         return status;
     mr_stage_io io;
     add_inputs(g, ws, &io);
-    int32_t x = weights_is_head(ws) ? mr_graph_embed(g, mr_graph_use(g, &ws->token_embd.tensor), io.ids) : io.x_in;
+    int32_t x = weights_is_head(ws) ? mr_graph_embed(g, use(g, ws, &ws->token_embd), io.ids) : io.x_in;
     if (weights_is_head(ws))
         x = scale_if(g, x, ws->info->embedding_scale);
 
     stage_ctx stage = stage_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
-        layer_ctx ctx = layer_context(&stage, ws->range.first + l);
+        layer_ctx ctx = layer_context(&stage, l, stage.block_tables[state->home[l]]);
         int32_t w[LAYER_SLOTS];
         for (int s = 0; s < LAYER_SLOTS; s++)
             w[s] = use(g, ws, &ws->layers[l][s]);

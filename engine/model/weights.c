@@ -18,33 +18,77 @@ mr_status weights_visit(mr_weights *ws, weight_visitor *visit, void *ctx, mr_err
     return status;
 }
 
-/* Chooses the backends that hold a tensor. A matrix goes to the first backend that multiplies by its type, has room and
- * stores a copy, and also to backends that need no copy. Stacks of matrices go to the last backend, which runs
- * experts and heads. Vectors and constants go into every memory, so that no step copies them. */
+static mr_device_info describe(const mr_weights *ws, int32_t b) {
+    mr_device_info device;
+    ws->backends.at[b]->ops->describe(ws->backends.at[b], &device);
+    return device;
+}
+
+/* Bytes of the tensor on backend b. MR_E_UNSUPPORTED: the backend has no layout for the matrix. */
+static mr_status bytes_on(const mr_weights *ws, const weight *w, int32_t b, size_t *out, mr_err *err) {
+    const mr_tensor *t = &w->tensor;
+    mr_backend *be = ws->backends.at[b];
+    *out = t->bytes;
+    if (t->storage != MR_STORAGE_WEIGHT)
+        return MR_OK;
+    mr_status status = be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1] / w->n_matrices, out, err);
+    if (status == MR_OK && !mr_mul_size(*out, (size_t)w->n_matrices, out))
+        status = mr_err_set(err, MR_E_TOO_LONG, "%d matrices are too large", w->n_matrices);
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", t->name);
+}
+
+/* Whether backend b runs the op that reads the matrix. Products are not asked about: the graph shares them out. */
+static bool runs_op(const mr_weights *ws, const weight *w, int32_t b) {
+    mr_tensor t[3] = {w->tensor};
+    mr_node node = {.op = w->op, .out = 2};
+    mr_backend *be = ws->backends.at[b];
+    mr_type type = w->op == MR_OP_EMBED ? MR_TYPE_I32 : mr_type_activation(t[0].type);
+    for (int k = 0; k < MR_MAX_INPUTS; k++)
+        node.in[k] = k < 2 ? k : MR_NO_TENSOR;
+    return w->op == MR_OP_MATMUL ||
+           (mr_tensor_init(&t[1], "x", type, t[0].ne[0], 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
+            mr_tensor_init(&t[2], "y", MR_TYPE_F32, t[0].ne[0], 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
+            be->ops->supports(be, t, &node));
+}
+
+/* The backend that holds the tensor: that of its layer, or the last one. The host's memory has one copy of a vector. */
+static int32_t choose_home(const mr_weights *ws, const weight *w) {
+    int32_t last = ws->backends.n - 1;
+    size_t bytes;
+    bool fits = weight_is_matrix(w) ? bytes_on(ws, w, w->home, &bytes, NULL) == MR_OK && runs_op(ws, w, w->home)
+                                    : !describe(ws, w->home).host_addressable;
+    return fits ? w->home : last;
+}
+
+/* Whether backend b holds the tensor, too: matrices of the last backend go to backends that need no copy of them,
+ * vectors to the last backend beside their home, and constants into every memory, so that no step copies them. */
+static bool is_wanted(const mr_weights *ws, const weight *w, int32_t home, int32_t b) {
+    int32_t last = ws->backends.n - 1;
+    mr_device_info device = describe(ws, b);
+    size_t bytes;
+    if (w->op == MR_OP_MATMUL)
+        return home == last && device.keeps_source && bytes_on(ws, w, b, &bytes, NULL) == MR_OK;
+    return !weight_is_matrix(w) && (b == last || (w->values && !device.host_addressable));
+}
+
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
-    if (w->is_mapped)
+    int32_t last = ws->backends.n - 1, home = choose_home(ws, w);
+    w->is_mapped = weight_is_matrix(w) && home == last && (w->op == MR_OP_EMBED ? ws->can_map : ws->map);
+    if (w->is_mapped) {
+        w->tensor.storage = MR_STORAGE_FILE;
         return MR_OK;
-    const mr_tensor *t = &w->tensor;
-    bool is_matrix = t->storage == MR_STORAGE_WEIGHT, is_taken = false;
-    for (int32_t b = 0; b < ws->backends.n; b++) {
-        mr_backend *be = ws->backends.at[b];
-        bool is_last = b == ws->backends.n - 1;
-        size_t bytes = t->bytes;
-        mr_device_info device;
-        be->ops->describe(be, &device);
-        if (is_matrix ? is_taken && !device.keeps_source : !is_last && device.host_addressable)
+    }
+    for (int32_t b = 0; b <= last; b++) {
+        weight_place *at = &w->at[b];
+        if (b != home && !is_wanted(ws, w, home, b))
             continue;
-        if (w->is_stack && !is_last)
-            continue;
-        if (is_matrix && !is_last && be->ops->weight_bytes(be, t->type, t->ne[0], t->ne[1], &bytes, NULL) != MR_OK)
-            continue;
-        size_t limit = is_last || device.keeps_source ? 0 : ws->backends.matrix_bytes[b];
-        if (is_matrix && limit > 0 && (bytes > limit || ws->bytes[b] > limit - bytes))
-            continue;
-        is_taken = is_taken || !device.keeps_source;
-        w->at[b] = (weight_place){.is_used = true, .offset = ws->bytes[b], .bytes = bytes};
-        if (!mr_add_size(ws->bytes[b], mr_round_up(bytes, device.alignment), &ws->bytes[b]))
+        mr_status status = bytes_on(ws, w, b, &at->bytes, err);
+        if (status != MR_OK)
+            return status;
+        at->is_used = true;
+        at->offset = ws->bytes[b];
+        if (!mr_add_size(at->offset, mr_round_up(at->bytes, describe(ws, b).alignment), &ws->bytes[b]))
             return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
                               ws->range.last);
     }
@@ -54,9 +98,6 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
 mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *backends, mr_weights **out, mr_err *err) {
     mr_layer_range range = desc->range;
     const mr_model_info *info = desc->info;
-    mr_device_info device;
-    mr_backend *last = backends->at[backends->n - 1];
-    last->ops->describe(last, &device);
     if (range.first < 0 || range.first >= range.last || range.last > info->n_layers)
         return mr_err_set(err, MR_E_INVALID, "layers %d to %d of a model with %d", range.first, range.last,
                           info->n_layers);
@@ -66,10 +107,11 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->gguf = desc->gguf;
     ws->info = info;
     ws->backends = *backends;
-    ws->backend = last;
+    ws->backend = backends->at[backends->n - 1];
     ws->range = range;
     ws->max_context = desc->max_context;
-    ws->matrices = desc->map && device.host_addressable ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+    ws->can_map = describe(ws, backends->n - 1).host_addressable;
+    ws->map = ws->can_map && desc->map;
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
     mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)
                                   : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
@@ -108,18 +150,18 @@ size_t mr_weights_bytes_on(const mr_weights *ws, int32_t b) {
     return ws->bytes[b];
 }
 
-/* Stacks of matrices stay on the last backend, so they do not count. */
-static void keep_larger(const weight *w, mr_type type, const mr_gguf_tensor **best) {
-    if (w->is_matrix && !w->is_stack && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
+static void keep_larger(const mr_weights *ws, const weight *w, mr_type type, const mr_gguf_tensor **best) {
+    bool is_on_last = weight_exists(w) && (w->is_mapped || w->at[ws->backends.n - 1].is_used);
+    if (is_on_last && w->op == MR_OP_MATMUL && w->source->type == type && (!*best || w->source->bytes > (*best)->bytes))
         *best = w->source;
 }
 
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *ws, mr_type type) {
     const mr_gguf_tensor *best = NULL;
-    keep_larger(&ws->output, type, &best);
+    keep_larger(ws, &ws->output, type, &best);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
         for (int s = 0; s < LAYER_SLOTS; s++)
-            keep_larger(&ws->layers[l][s], type, &best);
+            keep_larger(ws, &ws->layers[l][s], type, &best);
     return best;
 }
 

@@ -85,13 +85,20 @@ static mr_status check_shape(const mr_gguf_tensor *t, int64_t columns, int64_t r
 typedef struct tensor_wish {
     const char *name;
     const tensor_spec *spec;
-    const mr_layer_info *layer; /* NULL outside layers */
-    mr_storage storage;
+    const mr_layer_info *layer;  /* NULL outside layers */
+    mr_op op;                    /* as in weight */
+    int32_t home;                /* as in weight */
     int64_t first_row, all_rows; /* all_rows 0: the tensor is no part of another */
 } tensor_wish;
 
 static bool is_of_vectors(const tensor_spec *spec) {
     return spec->flags & VECTORS || (spec->rows == SIZE_ONE && !(spec->flags & ONE_ROW));
+}
+
+static mr_op op_of(const tensor_spec *spec) {
+    if (is_of_vectors(spec))
+        return MR_OP_COUNT;
+    return spec->flags & OF_EXPERTS ? MR_OP_EXPERT_MATMUL : spec->flags & OF_HEADS ? MR_OP_HEAD_MATMUL : MR_OP_MATMUL;
 }
 
 static int32_t count_matrices(const mr_model_info *m, const mr_layer_info *l, const tensor_spec *spec) {
@@ -106,14 +113,15 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
     int64_t all_rows = wish->all_rows ? wish->all_rows : rows;
     int32_t n_matrices = count_matrices(ws->info, wish->layer, spec);
     mr_status status = check_shape(t, columns, all_rows, n_matrices, err);
-    bool is_vector = is_of_vectors(spec);
+    bool is_vector = wish->op == MR_OP_COUNT;
     if (status == MR_OK)
         status = check_type(t, is_vector, err);
     if (status != MR_OK)
         return status;
     /* Vectors become float32 when they are loaded. */
     mr_type type = is_vector ? MR_TYPE_F32 : t->type;
-    if (!mr_tensor_init(&w->tensor, wish->name, type, columns, rows * n_matrices, wish->storage, MR_ROWS_FIXED))
+    mr_storage storage = is_vector || wish->op == MR_OP_EMBED ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+    if (!mr_tensor_init(&w->tensor, wish->name, type, columns, rows * n_matrices, storage, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", wish->name,
                           (long long)columns, mr_type_name(type));
     size_t row_bytes = t->bytes / (size_t)(all_rows * n_matrices);
@@ -121,15 +129,9 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
     w->data = t->data + (size_t)wish->first_row * row_bytes;
     w->data_bytes = (size_t)(rows * n_matrices) * row_bytes;
     w->n_matrices = n_matrices;
-    w->is_matrix = !is_vector;
-    w->is_stack = (spec->flags & (OF_EXPERTS | OF_HEADS)) != 0;
-    w->is_mapped = wish->storage == MR_STORAGE_FILE && w->is_matrix;
-    if (wish->storage != MR_STORAGE_WEIGHT)
-        return MR_OK;
-    status = ws->backend->ops->weight_bytes(ws->backend, type, (int32_t)columns, (int32_t)rows, &w->tensor.bytes, err);
-    if (status == MR_OK && !mr_mul_size(w->tensor.bytes, (size_t)n_matrices, &w->tensor.bytes))
-        status = mr_err_set(err, MR_E_TOO_LONG, "%d matrices are too large", n_matrices);
-    return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", wish->name);
+    w->op = wish->op;
+    w->home = wish->home;
+    return MR_OK;
 }
 
 /* A missing optional tensor leaves w empty. */
@@ -169,8 +171,11 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
         if (spec->flags & absent)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", layer, spec->name);
-        tensor_wish wish = {
-            .name = name, .spec = spec, .layer = info, .storage = is_of_vectors(spec) ? MR_STORAGE_FILE : ws->matrices};
+        tensor_wish wish = {.name = name,
+                            .spec = spec,
+                            .layer = info,
+                            .op = op_of(spec),
+                            .home = mr_backends_of_layer(&ws->backends, layer - ws->range.first)};
         find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
         status = find(ws, &wish, &ws->layers[layer - ws->range.first][spec->slot], err);
     }
@@ -268,6 +273,8 @@ static mr_status make_angles(mr_weights *ws, int32_t idx, mr_err *err) {
     mr_tensor *t = &w->tensor;
     if (!mr_tensor_init(t, "rope_angles", MR_TYPE_F32, n_pairs, MR_ROPE_ROWS, MR_STORAGE_CONSTANT, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_FORMAT, "%d RoPE pairs", n_pairs);
+    w->op = MR_OP_COUNT;
+    w->home = ws->backends.n - 1;
     float *factors = mr_alloc_array((size_t)n_pairs, sizeof *factors);
     w->values = mr_alloc(t->bytes);
     mr_status status = factors && w->values ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for RoPE angles");
@@ -286,9 +293,11 @@ mr_status weights_find(mr_weights *ws, mr_err *err) {
     for (int32_t l = ws->range.first; l < ws->range.last && status == MR_OK; l++)
         status = find_layer(ws, l, err);
     const tensor_spec *output = ws->info->tied_output ? &TOKEN_EMBD : &OUTPUT;
-    const tensor_wish embedding = {.name = TOKEN_EMBD.name, .spec = &TOKEN_EMBD, .storage = MR_STORAGE_FILE};
-    const tensor_wish norm = {.name = OUTPUT_NORM.name, .spec = &OUTPUT_NORM, .storage = MR_STORAGE_FILE};
-    const tensor_wish matrix = {.name = output->name, .spec = output, .storage = ws->matrices};
+    int32_t first = mr_backends_of_layer(&ws->backends, 0);
+    int32_t last = mr_backends_of_layer(&ws->backends, ws->range.last - ws->range.first - 1);
+    const tensor_wish embedding = {.name = TOKEN_EMBD.name, .spec = &TOKEN_EMBD, .op = MR_OP_EMBED, .home = first};
+    const tensor_wish norm = {.name = OUTPUT_NORM.name, .spec = &OUTPUT_NORM, .op = MR_OP_COUNT, .home = last};
+    const tensor_wish matrix = {.name = output->name, .spec = output, .op = MR_OP_MATMUL, .home = last};
     if (status == MR_OK && weights_is_head(ws))
         status = find(ws, &embedding, &ws->token_embd, err);
     if (status == MR_OK && weights_is_tail(ws))

@@ -20,10 +20,10 @@ typedef struct weight {
     size_t data_bytes;
     float *values;      /* of a constant, owned; else NULL */
     int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts or heads */
-    /* Products and the embedding read its rows. False for vectors and constants; true even for a matrix of one row. */
-    bool is_matrix;
-    bool is_stack; /* of experts or heads */
-    /* The tensor is read in the mapped file: the embedding table, and all matrices if mr_weights_desc.map is set. */
+    mr_op op;           /* reads the rows of a matrix or table; MR_OP_COUNT: a vector or constant */
+    int32_t home;       /* index of the backend that holds the tensor's layer */
+    /* The last backend reads the tensor in the mapped file: the embedding table, and all matrices if
+     * mr_weights_desc.map is set. */
     bool is_mapped;
     weight_place at[MR_MAX_BACKENDS];
 } weight;
@@ -33,19 +33,17 @@ struct mr_weights {
     const mr_model_info *info;
     const mr_arch *arch;
     mr_backends backends;
-    mr_backend *backend; /* the last one: holds the embedding table, and each tensor that no other backend takes */
+    mr_backend *backend; /* the last one */
     mr_layer_range range;
     int32_t max_context;
-    mr_storage matrices;                    /* WEIGHT, or FILE if matrices stay in the mapped file */
+    bool can_map, map;                      /* the last backend reads the mapped file; its matrices stay there */
     weight token_embd, output_norm, output; /* empty if this stage does not have the tensor */
     weight rope_angles[MR_MODEL_MAX_ROPES]; /* constants made at load */
     weight (*layers)[LAYER_SLOTS];          /* [last - first] */
     float rope_magnitude[MR_MODEL_MAX_ROPES];
     size_t bytes[MR_MAX_BACKENDS];       /* sizes of the buffers */
     mr_buffer *buffers[MR_MAX_BACKENDS]; /* one for each backend: matrices, vectors, constants */
-    /* The mapping of the file; or the embedding table alone if the backend cannot read the mapping. */
-    mr_buffer *mapped;
-    size_t mapped_offset; /* where mapped begins in the file */
+    mr_buffer *mapped;                   /* the mapping of the file, if the last backend can read it */
 };
 
 /* Looks up and checks all tensors of the stage, and makes the constants. */
@@ -62,6 +60,10 @@ mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b);
 
 static inline bool weight_exists(const weight *w) {
     return w->tensor.name[0] != 0;
+}
+/* False for vectors and constants; true even for a matrix of one row. */
+static inline bool weight_is_matrix(const weight *w) {
+    return w->op != MR_OP_COUNT;
 }
 static inline bool weights_is_head(const mr_weights *w) {
     return w->range.first == 0;

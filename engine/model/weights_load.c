@@ -1,12 +1,20 @@
-/* engine/model/weights_load.c - loads the tensors of a stage into the buffers of the backends. */
+/* engine/model/weights_load.c - loads the tensors of a stage into the buffers of the backends. A backend in the host's
+ * memory repacks matrices where they lie in the mapped file. Everything else goes through a ring of buffers: a device
+ * repacks one part of a tensor while the next part is read from the file. */
 // SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/readahead.h"
+#include "engine/model/staging.h"
 #include "engine/model/weights_internal.h"
 #include "engine/tensor/quant.h"
 
-enum { AHEAD_BYTES = 64 << 20 /* how far the file is read ahead while loading */ };
+enum {
+    AHEAD_BYTES = 64 << 20,  /* how far the file is read ahead while loading */
+    STAGING_BYTES = 4 << 20, /* of a tensor at a time; more only where a panel has more */
+};
 
 typedef struct load_state {
     mr_load_progress *progress;
@@ -15,6 +23,7 @@ typedef struct load_state {
     mr_readahead *ahead;
     mr_read_range *ranges; /* [n_ranges] ranges of the file, in the order of loading */
     int32_t n_ranges, at;
+    staging staging;
 } load_state;
 
 static mr_status note_range(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
@@ -41,21 +50,12 @@ static void stop_reading(load_state *state) {
     mr_free(state->ranges);
 }
 
-/* Loads the vectors of a tensor as float32, each at the start of a row. */
-static mr_status load_vectors(const weight *w, const mr_tensor *t, mr_err *err) {
-    const mr_backend_ops *ops = t->home->ops;
-    mr_fence fence = 0;
-    size_t row_floats = t->row_bytes / sizeof(float), n_rows = (size_t)t->ne[1];
-    float *values = mr_alloc_array(n_rows, t->row_bytes);
-    if (!values)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to convert tensor '%s'", t->name);
-    for (size_t i = 0; i < n_rows; i++)
-        mr_dequantize(w->source->type, w->data + i * (w->data_bytes / n_rows), values + i * row_floats, t->ne[0]);
-    mr_status status = ops->set(t->home, t->buffer, t->offset, values, n_rows * t->row_bytes, &fence, err);
-    if (status == MR_OK)
-        status = ops->wait(t->home, fence, MR_NEVER, err);
-    mr_free(values);
-    return status;
+/* --- One tensor on one backend ----------------------------------------------------------------------------------- */
+
+static bool is_in_host_memory(const mr_tensor *t) {
+    mr_device_info device;
+    t->home->ops->describe(t->home, &device);
+    return device.host_addressable;
 }
 
 /* The number of parts that the matrices of a tensor are loaded in. One part: the layout of all rows as one matrix is
@@ -66,7 +66,8 @@ static int32_t count_parts(const weight *w, const mr_tensor *t) {
     return status == MR_OK && together == t->bytes ? 1 : w->n_matrices;
 }
 
-static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err) {
+/* Loads matrices from where they lie in the file. */
+static mr_status load_in_place(const weight *w, const mr_tensor *t, mr_err *err) {
     size_t n = (size_t)count_parts(w, t);
     mr_tensor one = *t;
     mr_fence fence = 0;
@@ -78,16 +79,90 @@ static mr_status load_matrices(const weight *w, const mr_tensor *t, mr_err *err)
     return status == MR_OK ? t->home->ops->wait(t->home, fence, MR_NEVER, err) : status;
 }
 
-/* Loads the copy of a tensor that one backend holds. */
-static mr_status load_instance(const weight *w, const mr_tensor *t, mr_err *err) {
+/* Bytes of a row in a staging buffer: as in the file, or as float32. */
+static size_t staged_row_bytes(const weight *w, const mr_tensor *t) {
+    return weight_is_matrix(w) ? w->data_bytes / (size_t)t->ne[1] : t->row_bytes;
+}
+
+/* Rows of a tensor that go through a staging buffer at a time: whole panels of a matrix. */
+static int32_t staged_rows(const weight *w, const mr_tensor *t) {
+    int32_t unit = t->storage == MR_STORAGE_WEIGHT ? MR_PANEL : 1;
+    int64_t n = (int64_t)(STAGING_BYTES / staged_row_bytes(w, t)) / unit * unit;
+    n = n > unit ? n : unit;
+    return n < t->ne[1] ? (int32_t)n : t->ne[1];
+}
+
+/* Writes rows [first, first + n) as the backend takes them. */
+static void fill(const weight *w, const mr_tensor *t, int32_t first, int32_t n, uint8_t *out) {
+    size_t row_bytes = staged_row_bytes(w, t), at = (size_t)first * row_bytes, source_row_bytes;
+    if (w->values || weight_is_matrix(w)) {
+        memcpy(out, (w->values ? (const uint8_t *)w->values : w->data) + at, (size_t)n * row_bytes);
+        return;
+    }
+    source_row_bytes = w->data_bytes / (size_t)t->ne[1];
+    for (int32_t i = 0; i < n; i++)
+        mr_dequantize(w->source->type, w->data + (size_t)(first + i) * source_row_bytes,
+                      (float *)(void *)(out + (size_t)i * row_bytes), t->ne[0]);
+}
+
+/* Sends rows [first, first + n). *offset: where they go in the buffer; grows by their bytes there. */
+static mr_status send_rows(staging *ring, const weight *w, const mr_tensor *t, int32_t first, int32_t n, size_t *offset,
+                           mr_err *err) {
     const mr_backend_ops *ops = t->home->ops;
+    mr_tensor part = *t;
     mr_fence fence = 0;
-    if (t->storage == MR_STORAGE_FILE)
-        return load_vectors(w, t, err);
-    if (t->storage == MR_STORAGE_WEIGHT)
-        return load_matrices(w, t, err);
-    mr_status status = ops->set(t->home, t->buffer, t->offset, w->values, t->bytes, &fence, err);
-    return status == MR_OK ? ops->wait(t->home, fence, MR_NEVER, err) : status;
+    uint8_t *data = NULL;
+    part.ne[1] = n;
+    part.offset = *offset;
+    part.bytes = (size_t)n * t->row_bytes;
+    mr_status status = staging_take(ring, &data, err);
+    if (status != MR_OK)
+        return status;
+    fill(w, t, first, n, data);
+    if (t->storage == MR_STORAGE_WEIGHT) {
+        status = ops->weight_bytes(t->home, t->type, t->ne[0], n, &part.bytes, err);
+        if (status == MR_OK)
+            status = ops->weight_load(t->home, &part, data, &fence, err);
+    } else {
+        status = ops->set(t->home, t->buffer, part.offset, data, part.bytes, &fence, err);
+    }
+    *offset += part.bytes;
+    if (status == MR_OK)
+        staging_give(ring, t->home, fence);
+    return status;
+}
+
+static mr_status load_staged(staging *ring, const weight *w, const mr_tensor *t, mr_err *err) {
+    int32_t at_once = staged_rows(w, t);
+    int32_t rows = t->storage == MR_STORAGE_WEIGHT ? t->ne[1] / count_parts(w, t) : t->ne[1];
+    size_t offset = t->offset;
+    mr_status status = MR_OK;
+    for (int32_t matrix = 0; matrix < t->ne[1]; matrix += rows)
+        for (int32_t done = 0; done < rows && status == MR_OK; done += at_once) {
+            int32_t n = rows - done < at_once ? rows - done : at_once;
+            status = send_rows(ring, w, t, matrix + done, n, &offset, err);
+        }
+    return status;
+}
+
+/* --- All tensors ------------------------------------------------------------------------------------------------ */
+
+static bool is_staged(const mr_tensor *t) {
+    return t->storage != MR_STORAGE_WEIGHT || !is_in_host_memory(t);
+}
+
+/* Notes the largest staging buffer that a tensor needs. */
+static mr_status note_staging(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
+    size_t *most = ctx;
+    (void)err;
+    for (int32_t b = 0; b < ws->backends.n; b++) {
+        mr_tensor t = weight_instance(ws, w, b);
+        if (!w->at[b].is_used || !is_staged(&t))
+            continue;
+        size_t bytes = (size_t)staged_rows(w, &t) * staged_row_bytes(w, &t);
+        *most = bytes > *most ? bytes : *most;
+    }
+    return MR_OK;
 }
 
 static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
@@ -99,7 +174,7 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
         if (!w->at[b].is_used)
             continue;
         mr_tensor t = weight_instance(ws, w, b);
-        status = load_instance(w, &t, err);
+        status = is_staged(&t) ? load_staged(&state->staging, w, &t, err) : load_in_place(w, &t, err);
         state->done_bytes += t.bytes;
     }
     if (w->source)
@@ -109,24 +184,25 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     return status;
 }
 
-/* Gives the last backend access to the mapped tensors. A backend that reads host memory gets the whole mapping. Any
- * other backend gets a copy of the embedding table, which is then the only mapped tensor. */
-static mr_status map_file(mr_weights *ws, mr_err *err) {
-    const mr_backend_ops *ops = ws->backend->ops;
-    const mr_gguf_tensor *table = ws->token_embd.source;
-    mr_device_info device;
-    ops->describe(ws->backend, &device);
-    if (device.host_addressable)
-        return ops->buffer_wrap(ws->backend, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf), &ws->mapped,
-                                err);
-    if (!table)
-        return MR_OK;
-    ws->mapped_offset = table->offset;
-    mr_fence fence = 0;
-    mr_status status = ops->buffer_create(ws->backend, table->bytes, &ws->mapped, err);
+/* Loads all tensors that do not stay in the mapped file. */
+static mr_status load_all(mr_weights *ws, load_state *state, mr_err *err) {
+    size_t staging_bytes = 0;
+    mr_status status = weights_visit(ws, note_staging, &staging_bytes, err);
     if (status == MR_OK)
-        status = ops->set(ws->backend, ws->mapped, 0, table->data, table->bytes, &fence, err);
-    return status == MR_OK ? ops->wait(ws->backend, fence, MR_NEVER, err) : status;
+        status = staging_init(&state->staging, staging_bytes, err);
+    if (status == MR_OK)
+        status = start_reading(ws, state, err);
+    if (status == MR_OK)
+        status = weights_visit(ws, load_one, state, err);
+    stop_reading(state);
+    mr_status end = staging_deinit(&state->staging, status == MR_OK ? err : NULL);
+    return status == MR_OK ? end : status;
+}
+
+static mr_status map_file(mr_weights *ws, mr_err *err) {
+    return ws->can_map ? ws->backend->ops->buffer_wrap(ws->backend, mr_gguf_file_data(ws->gguf),
+                                                       mr_gguf_file_bytes(ws->gguf), &ws->mapped, err)
+                       : MR_OK;
 }
 
 static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
@@ -134,7 +210,7 @@ static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err)
     (void)err;
     if (w->is_mapped) {
         w->tensor.buffer = ws->mapped;
-        w->tensor.offset = w->source->offset + (size_t)(w->data - w->source->data) - ws->mapped_offset;
+        w->tensor.offset = w->source->offset + (size_t)(w->data - w->source->data);
     }
     return MR_OK;
 }
@@ -146,10 +222,7 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         if (ws->bytes[b] > 0)
             status = ws->backends.at[b]->ops->buffer_create(ws->backends.at[b], ws->bytes[b], &ws->buffers[b], err);
     if (status == MR_OK)
-        status = start_reading(ws, &state, err);
-    if (status == MR_OK)
-        status = weights_visit(ws, load_one, &state, err);
-    stop_reading(&state);
+        status = load_all(ws, &state, err);
     if (status == MR_OK)
         status = map_file(ws, err);
     if (status == MR_OK)

@@ -61,7 +61,9 @@ mr_status mr_products_choose(mr_backends *backends, const mr_product_sample *sam
     mr_products_leave_all(backends);
     for (int32_t b = 0; b < backends->n - 1; b++) {
         int32_t *min_rows = backends->min_rows[b];
-        for (int32_t i = 0; i < n_samples; i++) {
+        mr_device_info device;
+        backends->at[b]->ops->describe(backends->at[b], &device);
+        for (int32_t i = 0; i < n_samples && device.host_addressable; i++) {
             mr_backend *const at[2] = {backends->at[b], last};
             mr_status status =
                 choose_one(at, &samples[i], max_rows, end_ns, timer, ctx, &min_rows[samples[i].type], err);

@@ -269,8 +269,9 @@ mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const in
     return s->config.synthetic ? MR_OK : mr_stage_state_set_blocks(s->state, slot, first, blocks, n, err);
 }
 
-mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err) {
-    return s->config.synthetic ? MR_OK : mr_stage_state_copy_block(s->state, from, to, err);
+void mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to) {
+    if (!s->config.synthetic)
+        mr_stage_state_copy_block(s->state, from, to);
 }
 
 /* Writes one i32 for each row. Does nothing if this stage does not have the input. */
@@ -293,7 +294,9 @@ mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ct
         i++;
     bucket *b = &s->buckets[i];
     s->last = b;
-    mr_status status = s->reuses_graphs ? MR_OK : rebuild_bucket(s, b, err);
+    mr_status status = mr_stage_state_update(s->state, err);
+    if (status == MR_OK && !s->reuses_graphs)
+        status = rebuild_bucket(s, b, err);
     if (status == MR_OK)
         status = set_input(b, b->io.ids, r->ids, r->n_rows, err);
     if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)

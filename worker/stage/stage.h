@@ -71,11 +71,12 @@ typedef struct mr_step_rows {
 } mr_step_rows;
 mr_step_rows *mr_stage_rows(mr_stage *s);
 
-/* Writes entries [first, first + n) of a sequence slot's block table. */
+/* Entries [first, first + n) of a sequence slot's block table, from the next run on. blocks is copied. */
 MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
                                           mr_err *err);
-/* Copies KV block `from` to block `to`, in every layer. */
-MR_MUST_USE mr_status mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to, mr_err *err);
+/* Before the next run, KV block `from` is copied to block `to` in every layer. Copies happen in the order of the calls,
+ * and there are at most max_sequences of them for a run. */
+void mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to);
 /* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress is called between groups of nodes, and may be
  * NULL. MR_E_CANCELLED: a synthetic stage was told to end. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,

@@ -1,6 +1,11 @@
-/* worker/stage/stage_state.h - what a stage keeps from step to step: the KV blocks of its layers, and the block table
- * of its sequences.
- * Owns:    the KV store and the memory of the block table. Borrows: info and backends, which outlive it.
+/* worker/stage/stage_state.h - what a stage keeps from step to step: on each backend that has layers, their KV blocks
+ * and a block table. Changes for the next step are collected on the host. mr_stage_state_update puts them into the
+ * queues of the backends, in front of the step, and waits for nothing but a place to write to.
+ *     mr_stage_state_set_blocks(s, slot, first, blocks, n, err);    // any number of times, also while a step runs
+ *     mr_stage_state_copy_block(s, from, to, err);
+ *     mr_stage_state_update(s, err);                                // then the graph of the step is started
+ * Owns:    KV stores, block tables and a copy of the block tables on the host. Borrows: info and backends, which
+ *          outlive it.
  * Threads: bound to the step thread.
  * Errors:  those of the backends. Only create and allocate allocate. */
 // SPDX-License-Identifier: Apache-2.0
@@ -12,10 +17,11 @@
 
 typedef struct mr_stage_state mr_stage_state;
 
-/* Chooses the backend that holds the state, and describes the state without memory behind it. config is read here
- * only. */
+/* Chooses the backend that holds the state of each layer, and describes the state without memory behind it. config is
+ * read here only. */
 MR_MUST_USE mr_status mr_stage_state_create(const mr_stage_config *config, const mr_backends *backends,
                                             mr_stage_state **out, mr_err *err);
+/* Waits until no backend reads the state's memory on the host. */
 void mr_stage_state_destroy(mr_stage_state *s);
 /* Takes the memory on the backends. */
 MR_MUST_USE mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err);
@@ -26,9 +32,12 @@ const mr_state_tensors *mr_stage_state_tensors(const mr_stage_state *s);
 size_t mr_stage_state_kv_bytes(const mr_stage_state *s, int32_t b);
 size_t mr_stage_state_table_bytes(const mr_stage_state *s, int32_t b);
 
-/* As mr_stage_set_blocks and mr_stage_copy_block. */
+/* Collect changes, as mr_stage_set_blocks and mr_stage_copy_block say. */
 MR_MUST_USE mr_status mr_stage_state_set_blocks(mr_stage_state *s, int32_t slot, int32_t first, const int32_t *blocks,
                                                 int32_t n, mr_err *err);
-MR_MUST_USE mr_status mr_stage_state_copy_block(mr_stage_state *s, int32_t from, int32_t to, mr_err *err);
+void mr_stage_state_copy_block(mr_stage_state *s, int32_t from, int32_t to);
+/* Queues the collected changes: block tables first, then copies in their order. Does nothing if there are none. On the
+ * host's memory the changes happen at once, so no step may be under way there. */
+MR_MUST_USE mr_status mr_stage_state_update(mr_stage_state *s, mr_err *err);
 
 #endif

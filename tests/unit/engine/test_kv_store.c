@@ -125,62 +125,31 @@ static void test_layers_do_not_overlap(void **state) {
     check_layers(&mixed);
 }
 
-/* A block that is copied in layers that differ is the same in all of them, and no other block changes. */
-static void test_copies_of_layers_that_differ(void **state) {
-    (void)state;
-    enum { BYTES = 5 * (2 * 64 + 96 + 64 + 4 * (32 + 64)) * MR_KV_BLOCK * 2 };
-    static uint8_t want[BYTES], got[BYTES];
-    mr_backend *be = backend_make();
-    mr_kv_desc d = DESC;
-    mr_kv_store *kv = NULL;
-    mr_tensor t[2];
-    mr_fence fence;
-    d.shapes = MIXED;
-    assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
-    mr_kv_store_layer(kv, 0, &t[0], &t[1]);
-    for (size_t b = 0; b < BYTES; b++)
-        want[b] = (uint8_t)(b * 7 + b / 251);
-    assert_int_equal(be->ops->set(be, t[0].buffer, 0, want, BYTES, &fence, NULL), MR_OK);
-    assert_int_equal(mr_kv_store_copy(kv, 4, 1, NULL), MR_OK);
-    for (int32_t l = 0; l < d.n_layers; l++) {
-        mr_kv_store_layer(kv, l, &t[0], &t[1]);
-        for (int i = 0; i < 2; i++)
-            memcpy(want + t[i].offset + t[i].row_bytes, want + t[i].offset + 4 * t[i].row_bytes, t[i].row_bytes);
-    }
-    assert_int_equal(be->ops->get(be, t[0].buffer, 0, got, BYTES, &fence, NULL), MR_OK);
-    assert_memory_equal(got, want, BYTES);
-    mr_kv_store_destroy(kv);
-    mr_backend_destroy(be);
-}
-
-/* Every type: the block is copied in all layers, and no other one changes. */
-static void test_copies(void **state) {
+/* The whole store as one tensor: its parts are the keys and values of all layers, in the order of their places. */
+static void test_the_whole_store(void **state) {
     (void)state;
     const mr_type types[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
-    enum { MAX_BYTES = 2 * 3 * 5 * (2 * 32 * MR_KV_BLOCK) * 4 };
-    static uint8_t want[MAX_BYTES], got[MAX_BYTES];
     for (size_t i = 0; i < 3; i++) {
         mr_backend *be = backend_make();
         mr_kv_desc d = DESC;
         mr_kv_store *kv = NULL;
-        mr_tensor k, v;
-        mr_fence fence;
-        size_t bytes;
+        mr_tensor whole, t[2];
+        int32_t parts[6];
+        size_t bytes, at = 0;
         d.type = types[i];
+        d.shapes = i == 0 ? MIXED : DESC.shapes;
         assert_int_equal(mr_kv_store_bytes(&d, &bytes, NULL), MR_OK);
+        assert_int_equal(mr_kv_whole_describe(&d, &whole, parts, NULL), MR_OK);
+        assert_int_equal(whole.bytes, bytes);
+        assert_int_equal(whole.ne[1], d.n_blocks);
         assert_int_equal(mr_kv_store_create(be, &d, &kv, NULL), MR_OK);
-        mr_kv_store_layer(kv, 0, &k, &v);
-        for (size_t b = 0; b < bytes; b++)
-            want[b] = (uint8_t)(b * 7 + b / 251);
-        assert_int_equal(be->ops->set(be, k.buffer, 0, want, bytes, &fence, NULL), MR_OK);
-        uint64_t before = mr_mem_thread_allocs();
-        assert_int_equal(mr_kv_store_copy(kv, 4, 1, NULL), MR_OK);
-        assert_int_equal(mr_mem_thread_allocs(), before);
-        size_t block = bytes / 2 / 3 / 5;
-        for (size_t t = 0; t < 6; t++)
-            memcpy(want + (t * 5 + 1) * block, want + (t * 5 + 4) * block, block);
-        assert_int_equal(be->ops->get(be, k.buffer, 0, got, bytes, &fence, NULL), MR_OK);
-        assert_memory_equal(got, want, bytes);
+        for (int32_t p = 0; p < 6; p++) {
+            mr_kv_store_layer(kv, p / 2, &t[0], &t[1]);
+            assert_int_equal(t[p % 2].row_bytes, parts[p]);
+            assert_int_equal(t[p % 2].offset, at);
+            at += (size_t)parts[p] * (size_t)whole.ne[1];
+        }
+        assert_int_equal(at, bytes);
         mr_kv_store_destroy(kv);
         mr_backend_destroy(be);
     }
@@ -245,8 +214,7 @@ int main(void) {
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_descriptions_that_cannot_be),
         cmocka_unit_test(test_layers_do_not_overlap),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_copies_of_layers_that_differ),
+        cmocka_unit_test(test_the_whole_store),
         cmocka_unit_test(test_a_new_store_is_zero),
         cmocka_unit_test(test_a_store_of_no_layers),
         cmocka_unit_test(test_no_memory),

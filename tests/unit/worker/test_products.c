@@ -22,7 +22,7 @@ typedef struct fake {
 
 static void describe(const mr_backend *be, mr_device_info *out) {
     (void)be;
-    *out = (mr_device_info){.name = "fake"};
+    *out = (mr_device_info){.name = "fake", .host_addressable = true};
 }
 static const mr_backend_ops OPS = {.describe = describe};
 

@@ -77,14 +77,17 @@ static mr_backend *device(const test_device_options *options) {
     return be;
 }
 
-/* Runs on these devices before the CPU, and compares with the CPU alone. Returns what the first one was asked. */
-static test_device_stats check(const tiny_model *m, const logits want, const test_device_options *options,
-                               int n_devices) {
+/* Runs on these devices before the CPU, and compares with the CPU alone. whole_layers: of each device; NULL: the first
+ * device that needs a copy of matrices has all layers. Returns what the first one was asked. */
+static test_device_stats check_layers(const tiny_model *m, const logits want, const test_device_options *options,
+                                      int n_devices, const int32_t *whole_layers) {
     static logits got;
     mr_backends devices = {.n = n_devices};
     memset(got, 0, sizeof got);
-    for (int i = 0; i < n_devices; i++)
+    for (int i = 0; i < n_devices; i++) {
         devices.at[i] = device(&options[i]);
+        devices.whole_layers[i] = whole_layers ? whole_layers[i] : options[i].keeps_source ? 0 : m->info.n_layers;
+    }
     run_on(m, &devices, 1, got);
     test_device_stats stats = test_device_get_stats(devices.at[0]);
     for (int i = 0; i < n_devices; i++)
@@ -95,6 +98,11 @@ static test_device_stats check(const tiny_model *m, const logits want, const tes
                 fail_msg("%s, %d devices with ops %x and %x: sequence %d, position %d differs", m->info.arch, n_devices,
                          options[0].ops, options[n_devices - 1].ops, s, i);
     return stats;
+}
+
+static test_device_stats check(const tiny_model *m, const logits want, const test_device_options *options,
+                               int n_devices) {
+    return check_layers(m, want, options, n_devices, NULL);
 }
 
 static tiny_model *make_model_with(const char *arch, mr_type type, int32_t n_experts, logits want) {
@@ -123,7 +131,11 @@ static void check_model(const char *arch, mr_type type, int32_t n_experts) {
         TEST_DEVICE_ALL_OPS,
         BIT(MR_OP_MATMUL),
         TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_MATMUL),
-        BIT(MR_OP_ATTENTION) | BIT(MR_OP_KV_WRITE),
+        BIT(MR_OP_ATTENTION) | BIT(MR_OP_KV_WRITE) | BIT(MR_OP_TABLE_WRITE) | BIT(MR_OP_KV_COPY),
+        TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_KV_COPY),
+        BIT(MR_OP_EMBED),
+        BIT(MR_OP_EXPERT_MATMUL) | BIT(MR_OP_MATMUL),
+        TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_EXPERT_MATMUL),
         TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ATTENTION),
         BIT(MR_OP_RMS_NORM) | BIT(MR_OP_ADD) | BIT(MR_OP_GLU),
         BIT(MR_OP_TAKE_ROWS),
@@ -142,7 +154,8 @@ static void check_model(const char *arch, mr_type type, int32_t n_experts) {
         test_device_options o[3];
         for (uint64_t k = 0; k < 3; k++)
             o[k] = ops_of((uint32_t)(mr_rng_u64(seed, 50 + k, 0) >> 40) & TEST_DEVICE_ALL_OPS, seed + k);
-        check(m, want, o, 1 + i % 3);
+        int32_t whole[] = {i % 3, (i + 1) % 2, 1};
+        check_layers(m, want, o, 1 + i % 3, whole);
     }
     tiny_model_destroy(m);
 }
@@ -161,19 +174,27 @@ static void test_a_device_that_does_all_is_left_alone(void **state) {
     static logits want;
     tiny_model *m = make_model("llama", MR_TYPE_Q8_0, want);
     test_device_options o = ops_of(TEST_DEVICE_ALL_OPS, 1);
-    mr_backends devices = {.at = {device(&o)}, .n = 1};
+    mr_backends devices = {.at = {device(&o)}, .n = 1, .whole_layers = {m->info.n_layers}};
     chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .devices = devices};
     chain *p = chain_create(m, &config);
-    test_device_reset(devices.at[0], 0);
-    test_device_hold(devices.at[0], 1); /* the whole step is queued before the device begins */
-    chain_row row = row_at(m, 0, 0, want);
-    chain_step(p, &row, 1);
-    test_device_stats stats = test_device_get_stats(devices.at[0]);
-    assert_int_equal(stats.n_submits, 1);
-    assert_int_equal(stats.n_gets, 1); /* the logits */
-    /* Five inputs: positions, slots, row_seq, out_rows, and the row that the CPU embedded. */
-    assert_int_equal(stats.n_sets, 5);
-    assert_int_equal(stats.most_waiting, stats.n_sets + stats.n_submits + stats.n_marks);
+    for (int step = 0; step < 3; step++) {
+        /* The first step has whole block tables, a set for each sequence; the last one some entries and a copy. */
+        int n_sets = (const int[]){CHAIN_SEQUENCES, 0, 1}[step], n_updates = step == 2;
+        const int32_t blocks[] = {5, 6};
+        if (step == 2) {
+            assert_int_equal(mr_stage_set_blocks(chain_stage(p, 0), 0, 3, blocks, 2, NULL), MR_OK);
+            mr_stage_copy_block(chain_stage(p, 0), 1, 5);
+        }
+        test_device_reset(devices.at[0], 0);
+        test_device_hold(devices.at[0], 1); /* the whole step is queued before the device begins */
+        chain_row row = row_at(m, 0, step, want);
+        chain_step(p, &row, 1);
+        test_device_stats stats = test_device_get_stats(devices.at[0]);
+        assert_int_equal(stats.n_submits, 1 + n_updates);
+        assert_int_equal(stats.n_gets, 1);          /* the logits */
+        assert_int_equal(stats.n_sets, 5 + n_sets); /* five inputs: ids, positions, slots, row_seq, out_rows */
+        assert_int_equal(stats.most_waiting, stats.n_sets + stats.n_submits + stats.n_marks);
+    }
     chain_destroy(p);
     mr_backend_destroy(devices.at[0]);
     tiny_model_destroy(m);
@@ -197,20 +218,21 @@ static void test_a_backend_that_multiplies_in_the_memory_of_the_host(void **stat
         assert_true(stats.n_submits > 0);
         /* A second device, which has memory of its own, stands first or last in the list. */
         test_device_options both[] = {o, ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ROPE), 3)};
-        assert_true(check(m, want, both, 2).n_submits > 0);
+        int32_t whole[] = {o.keeps_source ? 0 : 1, 1, o.keeps_source ? 0 : 1};
+        assert_true(check_layers(m, want, both, 2, whole).n_submits > 0);
         both[0] = both[1];
         both[1] = o;
-        check(m, want, both, 2);
+        check_layers(m, want, both, 2, whole + 1);
         tiny_model_destroy(m);
     }
 }
 
-/* Matrices that find no room on a device are taken there for steps of many rows, where rates say so; beside a backend
+/* Matrices of the CPU's layers are taken to a device for steps of many rows, where rates say so; beside a backend
  * that multiplies in the host's memory, too. */
 static void test_matrices_are_taken_to_a_device_for_many_rows(void **state) {
     (void)state;
     for (int with_helper = 0; with_helper < 2; with_helper++)
-        for (int room = 0; room < 3; room++) {
+        for (int room = 0; room < 2; room++) {
             static logits want, got;
             tiny_model *m = make_model("llama", room == 1 ? MR_TYPE_F16 : MR_TYPE_Q8_0, want);
             test_device_options o = ops_of(TEST_DEVICE_ALL_OPS, 4), helper = ops_of(BIT(MR_OP_MATMUL), 5);
@@ -218,13 +240,13 @@ static void test_matrices_are_taken_to_a_device_for_many_rows(void **state) {
             mr_backends devices = {.at = {device(&o)}, .n = 1};
             if (with_helper)
                 devices.at[devices.n++] = device(&helper);
-            devices.matrix_bytes[0] = room == 0 ? 1 : 20000 * (size_t)room;
+            devices.whole_layers[0] = room;
             for (int32_t b = 0; b <= devices.n; b++)
                 devices.rates[b] = (mr_rates){.products_per_s = b ? 1e9 : 1e10, .copied_bytes_per_s = 5e8};
             chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .devices = devices};
             chain *p = chain_create(m, &config);
             int n_loads = test_device_get_stats(devices.at[0]).n_loads;
-            if (room == 0) /* without room, no matrix is copied at load */
+            if (room == 0) /* without layers there, no matrix is copied at load */
                 assert_int_equal(n_loads, 0);
             uint64_t n_allocs = mr_mem_get_stats().n_allocs;
             chain_row row = row_at(m, 1, 0, got);
@@ -271,7 +293,7 @@ static mr_stage_config config_for(const tiny_model *m, mr_backend *d) {
         .max_context = 32,
         .n_kv_blocks = 2,
         .kv_type = MR_TYPE_F16,
-        .devices = {.at = {d}, .n = 1},
+        .devices = {.at = {d}, .n = 1, .whole_layers = {m->info.n_layers}},
     };
 }
 
@@ -285,6 +307,7 @@ static void test_sizes_of_each_memory(void **state) {
     test_device_options o[] = {ops_of(BIT(MR_OP_MATMUL), 1), ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_GLU), 2)};
     mr_stage_config c = config_for(m, device(&o[0]));
     c.devices.at[c.devices.n++] = device(&o[1]);
+    c.devices.whole_layers[0] = c.devices.whole_layers[1] = 1;
     mr_stage_sizes measured, made;
     mr_stage *s = NULL;
     mr_err err = {0};
@@ -300,7 +323,7 @@ static void test_sizes_of_each_memory(void **state) {
         assert_true(b->weights > 0 && b->work > 0);
         assert_true((b->kv > 0) == (i == 1) && (b->tables > 0) == (i == 1));
     }
-    assert_true(made.work_bytes > 0 && made.kv_bytes == 0);
+    assert_true(made.work_bytes > 0 && made.kv_bytes > 0); /* the layer whose attention the first device refuses */
     mr_stage_destroy(s);
     for (int32_t i = 0; i < c.devices.n; i++)
         mr_backend_destroy(c.devices.at[i]);
@@ -315,7 +338,7 @@ static void test_two_stages(void **state) {
     static logits want, got;
     tiny_model *m = make_model("llama", MR_TYPE_Q8_0, want);
     test_device_options o = ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_GLU), 5);
-    mr_backends devices = {.at = {device(&o)}, .n = 1};
+    mr_backends devices = {.at = {device(&o)}, .n = 1, .whole_layers = {m->info.n_layers}};
     memset(got, 0, sizeof got);
     run_on(m, &devices, 2, got);
     assert_memory_equal(got, want, sizeof got);
