@@ -60,15 +60,23 @@ static int32_t choose_home(const mr_weights *ws, const weight *w) {
     return fits ? w->home : last;
 }
 
+static bool has_layers(const mr_weights *ws, int32_t b) {
+    bool has = false;
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
+        has = has || mr_backends_of_layer(&ws->backends, l) == b;
+    return has;
+}
+
 /* Whether backend b holds the tensor, too: matrices of the last backend go to backends that need no copy of them,
- * vectors to the last backend beside their home, and constants into every memory, so that no step copies them. */
+ * vectors to the last backend beside their home, and constants to each device with layers, so that no step copies
+ * them. */
 static bool is_wanted(const mr_weights *ws, const weight *w, int32_t home, int32_t b) {
     int32_t last = ws->backends.n - 1;
     mr_device_info device = describe(ws, b);
     size_t bytes;
     if (w->op == MR_OP_MATMUL)
         return home == last && device.keeps_source && bytes_on(ws, w, b, &bytes, NULL) == MR_OK;
-    return !weight_is_matrix(w) && (b == last || (w->values && !device.host_addressable));
+    return !weight_is_matrix(w) && (b == last || (w->values && !device.host_addressable && has_layers(ws, b)));
 }
 
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {

@@ -149,6 +149,12 @@ static void fill_rows(const chain *p, mr_step_rows *to, const chain_row *rows, i
     }
 }
 
+void chain_copy_block(chain *p, int32_t from_sequence, int32_t to_sequence, int32_t idx) {
+    for (int32_t i = 0; i < p->n_stages; i++)
+        mr_stage_copy_block(p->stages[i], p->blocks[from_sequence * p->blocks_each + idx],
+                            p->blocks[to_sequence * p->blocks_each + idx]);
+}
+
 void chain_step(chain *p, const chain_row *rows, int32_t n) {
     mr_err err = {0};
     assert_true(n <= CHAIN_MAX_ROWS);

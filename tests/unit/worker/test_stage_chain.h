@@ -46,6 +46,9 @@ typedef struct chain_row {
 /* Runs the rows as one step through all stages. */
 void chain_step(chain *p, const chain_row *rows, int32_t n);
 
+/* In front of the next step, every stage copies KV block idx of one sequence over that of another one. */
+void chain_copy_block(chain *p, int32_t from_sequence, int32_t to_sequence, int32_t idx);
+
 /* Whether this machine has the level. */
 bool chain_has_isa(const char *isa);
 
