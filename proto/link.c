@@ -4,6 +4,7 @@
 #include "proto/link.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -33,8 +34,10 @@ struct mr_inbox {
 
 struct mr_outbox {
     ring ring;
-    int32_t next;     /* the slot at which the search for a free slot begins */
-    int32_t reserved; /* the reserved slot; -1: none */
+    int32_t next;                 /* the slot at which the search for a free slot begins */
+    int32_t reserved;             /* the reserved slot; -1: none */
+    int32_t kept[MR_OUTBOX_KEPT]; /* kept slots, the first one first */
+    int32_t n_kept;
 };
 
 static uint8_t *ring_frame(const ring *r, int32_t slot) {
@@ -228,6 +231,17 @@ static mr_status outbox_settle(mr_outbox *out, int32_t slot, bool *out_free, mr_
     return status;
 }
 
+static bool is_kept(const mr_outbox *out, int32_t slot) {
+    bool kept = false;
+    for (int32_t i = 0; i < out->n_kept; i++)
+        kept = kept || out->kept[i] == slot;
+    return kept;
+}
+
+static int32_t slot_after(const mr_outbox *out, int32_t slot) {
+    return slot + 1 < out->ring.n_slots ? slot + 1 : 0;
+}
+
 mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err) {
     if (out->ring.lost)
         return ring_lost(&out->ring, err);
@@ -237,20 +251,28 @@ mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err) 
         mr_status status = outbox_settle(out, slot, &is_free, err);
         if (status != MR_OK)
             return status;
-        if (is_free)
+        if (is_free && !is_kept(out, slot))
             out->reserved = slot;
     }
     *out_payload = out->reserved < 0 ? NULL : ring_payload(&out->ring, out->reserved);
     return MR_OK;
 }
 
+void mr_outbox_keep(mr_outbox *out) {
+    MR_ASSERT(out->reserved >= 0 && out->n_kept < MR_OUTBOX_KEPT);
+    out->next = slot_after(out, out->reserved);
+    out->kept[out->n_kept++] = out->reserved;
+    out->reserved = -1;
+}
+
 mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     ring *r = &out->ring;
     mr_frame f = *frame;
     mr_err text;
+    int32_t slot = out->n_kept > 0 ? out->kept[0] : out->reserved;
     if (out->ring.lost)
         return ring_lost(&out->ring, err);
-    if (out->reserved < 0)
+    if (slot < 0)
         return mr_err_set(err, MR_E_INVALID, "no buffer of the link to endpoint %" PRId32 " is reserved", r->peer);
     if (f.payload_bytes > r->payload_bytes)
         return mr_err_set(err, MR_E_INVALID,
@@ -260,15 +282,19 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     f.epoch = r->epoch;
     if (mr_frame_check_rows(&f, &text) != MR_OK)
         return mr_err_set(err, MR_E_INVALID, "%s", text.text);
-    uint8_t *buffer = ring_frame(r, out->reserved);
+    uint8_t *buffer = ring_frame(r, slot);
     mr_frame_seal(&f, buffer);
     mr_status status = mr_channel_post_send(r->ch, r->peer, r->tag, buffer, MR_FRAME_BYTES + (size_t)f.payload_bytes,
-                                            &r->requests[out->reserved], err);
+                                            &r->requests[slot], err);
     if (status == MR_E_PEER_LOST)
         return ring_lost(&out->ring, err);
     if (status != MR_OK)
         return status;
-    out->next = out->reserved + 1 < r->n_slots ? out->reserved + 1 : 0;
+    if (out->n_kept > 0) {
+        memmove(out->kept, out->kept + 1, (size_t)--out->n_kept * sizeof *out->kept);
+        return MR_OK;
+    }
+    out->next = slot_after(out, slot);
     out->reserved = -1;
     return MR_OK;
 }
@@ -276,6 +302,7 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
 mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent, mr_err *err) {
     uint8_t *payload = NULL;
     size_t bytes = 0;
+    MR_ASSERT(out->n_kept == 0);
     *out_sent = false;
     mr_status status = mr_outbox_reserve(out, &payload, err);
     if (status != MR_OK || !payload)

@@ -33,6 +33,8 @@ static inline uint32_t mr_link_tag(mr_link_kind kind, uint32_t epoch) {
 typedef struct mr_inbox mr_inbox;
 typedef struct mr_outbox mr_outbox;
 
+enum { MR_OUTBOX_KEPT = 2 };
+
 /* Posts n_slots receives of up to payload_bytes each (plus header) from peer. MR_E_INVALID: no slots, or no such
  * peer. */
 MR_MUST_USE mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
@@ -53,11 +55,16 @@ void mr_outbox_destroy(mr_outbox *out);
 /* A free payload buffer of payload_bytes, 64-byte aligned; NULL: all slots are in flight. Every call returns the same
  * buffer until it is sent. */
 MR_MUST_USE mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err);
-/* Writes the header and sends the reserved buffer with frame->payload_bytes of payload. The link fills in kind and
- * epoch. After an error the buffer is still reserved. MR_E_INVALID: no buffer is reserved, the payload is longer than
- * the buffer, or its length is not rows * row_bytes. */
+/* Keeps the reserved buffer for a later send, so that the next reserve returns another one. At most MR_OUTBOX_KEPT
+ * buffers are kept at a time. */
+void mr_outbox_keep(mr_outbox *out);
+/* Writes the header and sends the buffer that was kept first, or the reserved buffer if none is kept, with
+ * frame->payload_bytes of payload. The link fills in kind and epoch. After an error the buffer is still kept or
+ * reserved. MR_E_INVALID: no buffer is kept or reserved, the payload is longer than the buffer, or its length is not
+ * rows * row_bytes. */
 MR_MUST_USE mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err);
-/* Packs a message of millrace.proto into a free buffer and sends it. *out_sent is false if all slots are in flight. */
+/* Packs a message of millrace.proto into a free buffer and sends it. *out_sent is false if all slots are in flight. No
+ * buffer may be kept. */
 MR_MUST_USE mr_status mr_outbox_send_message(mr_outbox *out, const ProtobufCMessage *message, bool *out_sent,
                                              mr_err *err);
 /* Waits until every send has completed, the peer is gone, or the deadline has passed. */

@@ -115,6 +115,59 @@ static void test_back_pressure(void **state) {
     pair_deinit(&p);
 }
 
+/* The buffer that reserve returns now; NULL: none. */
+static uint8_t *reserved(mr_outbox *out) {
+    uint8_t *payload = NULL;
+    assert_int_equal(mr_outbox_reserve(out, &payload, NULL), MR_OK);
+    return payload;
+}
+
+/* Kept buffers are free for the link's user until they are sent, and go out in the order in which they were kept. */
+static void test_kept_buffers(void **state) {
+    (void)state;
+    pair p;
+    pair_init(&p);
+    for (uint8_t round = 0; round < 5 * SLOTS; round++) {
+        uint8_t *kept[MR_OUTBOX_KEPT];
+        for (int i = 0; i < MR_OUTBOX_KEPT; i++) {
+            kept[i] = reserved(p.out);
+            assert_non_null(kept[i]);
+            assert_true(i == 0 || kept[i] != kept[i - 1]);
+            mr_outbox_keep(p.out);
+        }
+        uint8_t *third = reserved(p.out);
+        assert_non_null(third);
+        for (int i = MR_OUTBOX_KEPT - 1; i >= 0; i--) /* filled in any order */
+            memset(kept[i], 3 * round + i, PAYLOAD);
+        memset(third, 3 * round + MR_OUTBOX_KEPT, PAYLOAD);
+        for (uint64_t i = 0; i < 3; i++) {
+            const mr_frame f = {.step = 3 * round + i, .payload_bytes = PAYLOAD};
+            assert_int_equal(mr_outbox_send(p.out, &f, NULL), MR_OK);
+        }
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(take(p.in), 3 * round + i);
+    }
+    assert_true(flushed(p.out));
+    pair_deinit(&p);
+}
+
+/* While the other side takes nothing, a kept buffer counts as one of the slots, and no reserve returns it. */
+static void test_kept_buffers_take_slots(void **state) {
+    (void)state;
+    pair p;
+    pair_init(&p);
+    for (uint8_t i = 0; i < SLOTS; i++)
+        assert_true(put(p.out, i)); /* the slots of the inbox are full now */
+    for (uint8_t i = 0; i < SLOTS - 1; i++)
+        assert_true(put(p.out, (uint8_t)(SLOTS + i)));
+    assert_non_null(reserved(p.out));
+    mr_outbox_keep(p.out);
+    assert_null(reserved(p.out));
+    assert_int_equal(take(p.in), 0);
+    assert_non_null(reserved(p.out));
+    pair_deinit(&p);
+}
+
 /* Sends bytes as they are on the tag of the link. */
 static void send_raw(pair *p, const void *data, size_t bytes) {
     mr_channel_request r = 0;
@@ -307,6 +360,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_come_in_order),
         cmocka_unit_test(test_back_pressure),
+        cmocka_unit_test(test_kept_buffers),
+        cmocka_unit_test(test_kept_buffers_take_slots),
         cmocka_unit_test(test_other_epochs_are_dropped),
         cmocka_unit_test(test_malformed_frames_name_the_peer),
         cmocka_unit_test(test_lost_sender),
