@@ -45,6 +45,7 @@ typedef struct worker {
     mr_outbox *report, *x_out;
     mr_arena *control_arena, *tokens_arena; /* allocated in full at start, so that a step allocates nothing */
     const Millrace__StepPlan *pending; /* the next step, in control_arena; the message is released after the step */
+    uint32_t n_rows;                   /* of the step that runs */
     uint64_t step_run;                 /* the last step that this stage has run; 0: none */
     uint64_t step_tokens;              /* the last step whose ids have come back */
     int64_t progress_ns, served_ns;    /* time of the last progress report; of the last mr_file_server_serve */
@@ -494,16 +495,14 @@ static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status send_activations(worker *w, uint8_t *payload, mr_err *err) {
-    int32_t n_rows = mr_stage_rows(w->stage)->n_rows;
+static mr_status send_activations(worker *w, mr_err *err) {
     uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
     mr_frame frame = {.step = w->pending->step,
-                      .rows = (uint32_t)n_rows,
+                      .rows = w->n_rows,
                       .type = MR_TYPE_F32,
                       .row_bytes = row_bytes,
-                      .payload_bytes = (uint64_t)n_rows * row_bytes};
-    mr_status status = mr_stage_read_activations(w->stage, (float *)payload, err);
-    return status == MR_OK ? mr_outbox_send(w->x_out, &frame, err) : status;
+                      .payload_bytes = (uint64_t)w->n_rows * row_bytes};
+    return mr_outbox_send(w->x_out, &frame, err);
 }
 
 /* Looks for what the pending step needs: ids or activations, and a send buffer. *ready: nothing is missing. */
@@ -531,7 +530,7 @@ static void make_progress(void *channel) {
 /* Notes the time, rows and bytes of the pending step, which has been run and sent. */
 static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
     int64_t now_ns = mr_clock_now_ns();
-    uint32_t n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
+    uint32_t n_rows = w->n_rows;
     mr_step_sums_add(&w->sums, n_rows, now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - start_ns);
     uint64_t bytes = (uint64_t)n_rows * (uint64_t)w->info.d_model * sizeof(float);
     w->in_bytes += w->x_in ? bytes : 0;
@@ -552,15 +551,19 @@ static mr_status try_step(worker *w, bool *did, mr_err *err) {
         return status;
     int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* note_step subtracts the time of waiting */
     status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
-    mr_stage_clock_begin_step(&w->clock, w->pending->step, (uint32_t)mr_stage_rows(w->stage)->n_rows);
+    w->n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
+    mr_stage_clock_begin_step(&w->clock, w->pending->step, w->n_rows);
+    const mr_stage_step step = {.x_in = x,
+                                .x_out = (float *)payload,
+                                .progress = w->config->channel->ops->progress ? make_progress : NULL,
+                                .progress_ctx = w->config->channel};
     if (status == MR_OK)
-        status = mr_stage_run(w->stage, x, w->config->channel->ops->progress ? make_progress : NULL, w->config->channel,
-                              err);
+        status = mr_stage_run(w->stage, &step, err);
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     if (status == MR_OK && w->x_in)
         status = mr_inbox_release(w->x_in, err);
     if (status == MR_OK && w->x_out)
-        status = send_activations(w, payload, err);
+        status = send_activations(w, err);
     if (status == MR_OK && w->tail)
         status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
     if (status == MR_OK)

@@ -71,6 +71,10 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     return status == MR_OK ? graph_debug_place(g, err) : status;
 }
 
+bool mr_graph_is_on_host(const mr_graph *g, int32_t tensor) {
+    return g->is_host[graph_home(g, tensor)];
+}
+
 const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor) {
     return &g->tensors[tensor];
 }

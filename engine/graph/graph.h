@@ -182,6 +182,9 @@ MR_MUST_USE mr_status mr_graph_start(mr_graph *g, const mr_run *run, const mr_gr
 /* Goes on with the run, and waits for devices until the deadline (0: not at all). *out_done: the run and its reads are
  * done, or the flight has no run. After an error the run is over, as in mr_graph_start. */
 MR_MUST_USE mr_status mr_graph_poll(mr_graph_flight *f, int64_t deadline_ns, bool *out_done, mr_err *err);
+/* Whether the inputs of the flight's run have been read, so that their memory may be used again: the run has begun, on
+ * every device that it uses. True without a run. */
+bool mr_graph_flight_has_begun(const mr_graph_flight *f);
 /* How long the flight's last run took on the backend that took longest, in nanoseconds of that backend's clock. This is
  * the time from the end of the work that was in its queue before, with copies and reads. 0: the run failed, or
  * MR_KEPT_MARKS further marks were made before its end was seen. */
@@ -204,6 +207,8 @@ MR_MUST_USE mr_status mr_graph_get_rows(mr_graph *g, int32_t tensor, int32_t fir
  * read them in place. Borrowed until the next run in the graph's work buffers. */
 const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row);
 
+/* Whether the tensor of a finished graph lies in memory that the host can read. */
+bool mr_graph_is_on_host(const mr_graph *g, int32_t tensor);
 /* Both results are borrowed, and valid until the graph changes. Nodes of a finished graph are in the order of their
  * groups. */
 const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor);

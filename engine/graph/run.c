@@ -276,6 +276,14 @@ mr_status mr_graph_poll(mr_graph_flight *f, int64_t deadline_ns, bool *out_done,
     return status;
 }
 
+bool mr_graph_flight_has_begun(const mr_graph_flight *f) {
+    bool begun = true;
+    for (int32_t b = 0; f->g && b < f->g->backends.n && begun; b++)
+        if (f->g->runs_on[b])
+            begun = f->g->backends.at[b]->ops->wait(f->g->backends.at[b], f->first[b], 0, NULL) == MR_OK;
+    return begun;
+}
+
 int64_t mr_graph_flight_ns(const mr_graph_flight *f) {
     return f->worked_ns;
 }

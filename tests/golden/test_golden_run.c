@@ -97,11 +97,11 @@ static mr_status run_chunk(runner *r, const int32_t *ids, int32_t first, int32_t
         if (i >= first_wanted)
             rows->out_rows[rows->n_out++] = row;
     }
-    mr_status status = mr_stage_run(r->stage, NULL, NULL, NULL, err);
+    mr_status status = mr_stage_run(r->stage, &(mr_stage_step){0}, err);
     for (int32_t o = 0; o < rows->n_out && status == MR_OK; o++) {
         int32_t position = first + rows->out_rows[o];
         float *to = logits + (size_t)(position - first_wanted) * (size_t)r->info.vocab_size;
-        status = mr_stage_read_logits(r->stage, o, to, err);
+        memcpy(to, mr_stage_logits(r->stage, o), (size_t)r->info.vocab_size * sizeof *to);
     }
     return status;
 }

@@ -69,9 +69,6 @@ static mr_status make_sampler(trial *t, mr_err *err) {
     mr_sampler_config config = {
         .n_vocab = t->config->info->vocab_size, .params = mr_sampling_params_default(), .max_context = 1};
     config.params.temperature = 0;
-    t->logits = mr_alloc_array((size_t)config.n_vocab, sizeof *t->logits);
-    if (!t->logits)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure sampling");
     mr_status status = mr_sampler_create(&config, &t->sampler, err);
     return status == MR_OK ? mr_sampler_scratch_create(config.n_vocab, &t->scratch, err) : status;
 }
@@ -120,7 +117,6 @@ void trial_deinit(trial *t) {
     mr_stage_destroy(t->stage);
     mr_sampler_destroy(t->sampler);
     mr_sampler_scratch_destroy(t->scratch);
-    mr_free(t->logits);
     mr_free(t->x);
     *t = (trial){0};
 }
@@ -148,12 +144,11 @@ mr_status trial_run(trial *t, const trial_step *step, double *out_seconds, mr_er
     fill_rows(t, step);
     const float *x = t->x ? t->x + (size_t)t->shift * (size_t)c->info->d_model : NULL;
     int64_t start_ns = mr_clock_now_ns();
-    mr_status status = mr_stage_run(t->stage, x, c->progress, c->ctx, err);
-    const mr_sampler_row row = {.logits = t->logits, .position = 1};
+    const mr_stage_step run = {.x_in = x, .progress = c->progress, .progress_ctx = c->ctx};
+    mr_status status = mr_stage_run(t->stage, &run, err);
     for (int32_t r = 0; r < step->n_out && status == MR_OK; r++) {
-        status = mr_stage_read_logits(t->stage, r, t->logits, err);
-        if (status == MR_OK)
-            status = mr_sampler_sample(t->sampler, t->scratch, &row, &id, err);
+        const mr_sampler_row row = {.logits = mr_stage_logits(t->stage, r), .position = 1};
+        status = mr_sampler_sample(t->sampler, t->scratch, &row, &id, err);
     }
     *out_seconds = (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S;
     return status;

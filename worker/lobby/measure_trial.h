@@ -20,7 +20,6 @@ typedef struct trial {
     /* Only if the stage has the output matrix. */
     mr_sampler *sampler;
     mr_sampler_scratch *scratch;
-    float *logits;
 } trial;
 
 /* This rank's share of the free memory; UINT64_MAX: not known. */

@@ -1,43 +1,21 @@
-/* worker/stage/stage.c - builds a stage from its config and runs it. Creation is in two parts: `describe` loads
- * nothing, so that mr_stage_measure can answer before any memory is taken, and mr_stage_create loads. */
+/* worker/stage/stage.c - builds a stage from its config. Creation is in two parts: `describe` loads nothing, so that
+ * mr_stage_measure can answer before any memory is taken, and mr_stage_create loads. */
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/stage/stage.h"
-
-#include <string.h>
-
-#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
 #include "worker/stage/products.h"
-#include "worker/stage/stage_state.h"
+#include "worker/stage/stage_internal.h"
 
-enum { MAX_BUCKETS = 16 };
-
-/* A graph for up to max_rows rows: 1, 2, 4 ... */
-typedef struct bucket {
-    int32_t max_rows;
-    mr_graph *graph;
-    mr_stage_io io;
-} bucket;
-
-struct mr_stage {
-    mr_stage_config config;
-    mr_synthetic synthetic; /* config.synthetic points here, or is NULL */
-    mr_backends backends;
-    mr_weights *weights;
-    mr_stage_state *state;
-    mr_buffer *work[MR_MAX_BACKENDS]; /* shared by all buckets, which never run at the same time */
-    size_t work_bytes[MR_MAX_BACKENDS];
-    bucket buckets[MAX_BUCKETS];
-    int32_t n_buckets;
-    bool reuses_graphs;
-    const bucket *last; /* the bucket of the last run */
-    mr_step_rows rows;
-    int32_t *row_arrays; /* memory of the arrays in rows */
-};
+/* Notes how many bytes the host needs for a copy of a result that a device computes. */
+static void note_copy(const mr_graph *g, int32_t tensor, size_t *bytes) {
+    if (tensor == MR_NO_TENSOR || mr_graph_is_on_host(g, tensor))
+        return;
+    const mr_tensor *t = mr_graph_tensor(g, tensor);
+    *bytes = t->bytes > *bytes ? t->bytes : *bytes;
+}
 
 /* Builds and plans the graph of one bucket. */
-static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err *err) {
+static mr_status build_bucket(mr_stage *s, int32_t max_rows, stage_bucket *out, mr_err *err) {
     int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
     mr_stage_shape shape = {.max_rows = max_rows, .max_out_rows = max_out};
     mr_graph_stats stats;
@@ -49,11 +27,17 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, bucket *out, mr_err
     for (int32_t b = 0; status == MR_OK && b < s->backends.n; b++)
         if (stats.work_bytes[b] > s->work_bytes[b])
             s->work_bytes[b] = stats.work_bytes[b];
+    if (status == MR_OK) {
+        s->needs_host = s->needs_host || stats.needs_host;
+        s->n_copies = stats.n_copies > s->n_copies ? stats.n_copies : s->n_copies;
+        s->record_bytes = stats.record_bytes > s->record_bytes ? stats.record_bytes : s->record_bytes;
+        note_copy(out->graph, out->io.logits, &s->logits_bytes);
+        note_copy(out->graph, out->io.hidden, &s->hidden_bytes);
+    }
     return status;
 }
 
-/* Builds the graph anew in the memory of the old graph (MILLRACE_GRAPH_REUSE=off), to measure what reuse saves. */
-static mr_status rebuild_bucket(mr_stage *s, bucket *b, mr_err *err) {
+mr_status stage_rebuild_bucket(mr_stage *s, stage_bucket *b, mr_err *err) {
     mr_graph_destroy(b->graph);
     b->graph = NULL;
     mr_status status = build_bucket(s, b->max_rows, b, err);
@@ -64,9 +48,9 @@ static mr_status rebuild_bucket(mr_stage *s, bucket *b, mr_err *err) {
 static mr_status build_all_buckets(mr_stage *s, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t rows = 1; status == MR_OK; rows *= 2) {
-        MR_ASSERT(s->n_buckets < MAX_BUCKETS);
+        MR_ASSERT(s->n_buckets < STAGE_MAX_BUCKETS);
         bool last = rows >= s->config.max_rows;
-        bucket *b = &s->buckets[s->n_buckets++];
+        stage_bucket *b = &s->buckets[s->n_buckets++];
         status = build_bucket(s, last ? s->config.max_rows : rows, b, err);
         if (last)
             break;
@@ -109,24 +93,42 @@ static mr_status place_buckets(mr_stage *s, mr_err *err) {
     return status;
 }
 
-static mr_status allocate_rows(mr_stage *s, mr_err *err) {
-    size_t n = (size_t)s->config.max_rows;
-    s->row_arrays = mr_alloc_array(6 * n, sizeof *s->row_arrays);
-    if (!s->row_arrays)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
-    s->rows = (mr_step_rows){
-        .ids = s->row_arrays,
-        .positions = s->row_arrays + n,
-        .slots = s->row_arrays + 2 * n,
-        .row_seq = s->row_arrays + 3 * n,
-        .out_rows = s->row_arrays + 4 * n,
-        .hidden_rows = s->row_arrays + 5 * n,
+static void point_rows(mr_step_rows *rows, int32_t *arrays, int32_t max_rows) {
+    *rows = (mr_step_rows){
+        .ids = arrays,
+        .positions = arrays + max_rows,
+        .slots = arrays + 2 * max_rows,
+        .row_seq = arrays + 3 * max_rows,
+        .out_rows = arrays + 4 * max_rows,
+        .hidden_rows = arrays + 5 * max_rows,
     };
-    return MR_OK;
+}
+
+/* Takes the memory of each slot: rows, flight, and what goes to devices and comes back. */
+static mr_status create_slots(mr_stage *s, mr_err *err) {
+    int32_t max_rows = s->config.max_rows;
+    size_t slot_bytes = s->record_bytes + s->logits_bytes + s->hidden_bytes;
+    mr_status status = MR_OK;
+    s->row_arrays = mr_alloc_array(MR_STAGE_STEPS * 6 * (size_t)max_rows, sizeof *s->row_arrays);
+    s->staging = mr_alloc_array(MR_STAGE_STEPS, slot_bytes > 0 ? slot_bytes : 1);
+    if (!s->row_arrays || !s->staging)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
+    for (; s->n_pinned < s->backends.n && status == MR_OK; s->n_pinned++)
+        status = s->backends.at[s->n_pinned]->ops->pin(s->backends.at[s->n_pinned], s->staging,
+                                                       MR_STAGE_STEPS * slot_bytes, err);
+    for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++) {
+        stage_slot *slot = &s->slots[i];
+        point_rows(&slot->rows, s->row_arrays + i * 6 * max_rows, max_rows);
+        slot->record = s->staging + (size_t)i * slot_bytes;
+        slot->logits.copy = slot->record + s->record_bytes;
+        slot->hidden.copy = slot->logits.copy + s->logits_bytes;
+        status = mr_graph_flight_create(s->n_copies, &slot->flight, err);
+    }
+    return status;
 }
 
 static mr_status check(const mr_stage_config *config, mr_err *err) {
-    if (config->max_rows < 1 || config->max_rows > 1 << (MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
+    if (config->max_rows < 1 || config->max_rows > 1 << (STAGE_MAX_BUCKETS - 1) || config->max_out_rows < 1 ||
         config->max_out_rows > config->max_rows || config->max_sequences < 1 || config->max_context < 1)
         return mr_err_set(err, MR_E_INVALID, "a stage for %d rows, %d with logits, %d sequences of %d tokens",
                           config->max_rows, config->max_out_rows, config->max_sequences, config->max_context);
@@ -144,8 +146,11 @@ static mr_status create_synthetic(const mr_stage_config *config, mr_stage **out,
     s->config = *config;
     s->synthetic = *config->synthetic;
     s->config.synthetic = &s->synthetic;
+    s->needs_host = true;
     mr_synthetic_prepare();
-    status = allocate_rows(s, err);
+    const mr_model_info *m = config->info;
+    s->zeros = mr_alloc_array((size_t)(m->vocab_size > m->d_model ? m->vocab_size : m->d_model), sizeof *s->zeros);
+    status = s->zeros ? create_slots(s, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
@@ -167,6 +172,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
     s->config = *config;
     s->reuses_graphs = mr_graph_reuse_wanted();
+    s->needs_host = !s->reuses_graphs; /* a graph is not built anew while it runs */
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
     mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights, config->max_context};
@@ -211,7 +217,7 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     if (status == MR_OK)
         status = place_buckets(s, err);
     if (status == MR_OK)
-        status = allocate_rows(s, err);
+        status = create_slots(s, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
@@ -223,12 +229,18 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
 void mr_stage_destroy(mr_stage *s) {
     if (!s)
         return;
+    for (int32_t i = 0; i < MR_STAGE_STEPS; i++)
+        mr_graph_flight_destroy(s->slots[i].flight); /* waits for the steps under way */
+    for (int32_t b = 0; b < s->n_pinned; b++)
+        s->backends.at[b]->ops->unpin(s->backends.at[b], s->staging);
     destroy_buckets(s);
     for (int32_t b = 0; b < s->backends.n; b++)
         s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
     mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
     mr_free(s->row_arrays);
+    mr_free(s->staging);
+    mr_free(s->zeros);
     mr_free(s);
 }
 
@@ -241,7 +253,7 @@ static size_t pages_of(size_t bytes) {
 }
 
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
-    mr_stage_sizes sizes = {0};
+    mr_stage_sizes sizes = {.work_bytes = MR_STAGE_STEPS * (s->record_bytes + s->logits_bytes + s->hidden_bytes)};
     for (int32_t b = 0; b < s->backends.n; b++) {
         mr_stage_bytes bytes = {.weights = mr_weights_bytes_on(s->weights, b),
                                 .kv = mr_stage_state_kv_bytes(s->state, b),
@@ -259,88 +271,4 @@ mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
         sizes.page_bytes += pages_of(bytes.weights) + pages_of(bytes.tables) + pages_of(bytes.work);
     }
     return sizes;
-}
-
-mr_step_rows *mr_stage_rows(mr_stage *s) {
-    return &s->rows;
-}
-
-mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n, mr_err *err) {
-    return s->config.synthetic ? MR_OK : mr_stage_state_set_blocks(s->state, slot, first, blocks, n, err);
-}
-
-void mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to) {
-    if (!s->config.synthetic)
-        mr_stage_state_copy_block(s->state, from, to);
-}
-
-/* Writes one i32 for each row. Does nothing if this stage does not have the input. */
-static mr_status set_input(const bucket *b, int32_t tensor, const int32_t *values, int32_t n, mr_err *err) {
-    if (tensor == MR_NO_TENSOR || n == 0)
-        return MR_OK;
-    return mr_graph_set_rows(b->graph, tensor, values, sizeof *values, n, err);
-}
-
-mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx, mr_err *err) {
-    const mr_step_rows *r = &s->rows;
-    MR_ASSERT(r->n_rows >= 1 && r->n_rows <= s->config.max_rows && r->n_out >= 0 &&
-              r->n_out <= s->config.max_out_rows && r->n_hidden >= 0 && r->n_hidden <= r->n_rows);
-    if (s->config.synthetic)
-        return mr_synthetic_run(s->config.synthetic, r->n_rows, progress, progress_ctx)
-                   ? MR_OK
-                   : mr_err_set(err, MR_E_CANCELLED, "told to end");
-    int32_t i = 0;
-    while (s->buckets[i].max_rows < r->n_rows)
-        i++;
-    bucket *b = &s->buckets[i];
-    s->last = b;
-    mr_status status = mr_stage_state_update(s->state, err);
-    if (status == MR_OK && !s->reuses_graphs)
-        status = rebuild_bucket(s, b, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.ids, r->ids, r->n_rows, err);
-    if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
-        status = mr_graph_set_rows(b->graph, b->io.x_in, x_in, (size_t)s->config.info->d_model * sizeof *x_in,
-                                   r->n_rows, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.positions, r->positions, r->n_rows, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.slots, r->slots, r->n_rows, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.row_seq, r->row_seq, r->n_rows, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.out_rows, r->out_rows, r->n_out, err);
-    if (status == MR_OK)
-        status = set_input(b, b->io.hidden_rows, r->hidden_rows, r->n_hidden, err);
-    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows, [MR_ROWS_OUT] = r->n_out, [MR_ROWS_HIDDEN] = r->n_hidden},
-                  .progress = progress,
-                  .progress_ctx = progress_ctx};
-    return status == MR_OK ? mr_graph_run(b->graph, &run, err) : status;
-}
-
-mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err) {
-    size_t row_bytes = (size_t)s->config.info->d_model * sizeof *out_x;
-    if (s->config.synthetic) {
-        memset(out_x, 0, (size_t)s->rows.n_rows * row_bytes);
-        return MR_OK;
-    }
-    return mr_graph_get_rows(s->last->graph, s->last->io.x_out, 0, s->rows.n_rows, out_x, row_bytes, err);
-}
-
-mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err) {
-    size_t row_bytes = (size_t)s->config.info->vocab_size * sizeof *out_logits;
-    if (s->config.synthetic) {
-        memset(out_logits, 0, row_bytes);
-        return MR_OK;
-    }
-    return mr_graph_get_rows(s->last->graph, s->last->io.logits, out_row, 1, out_logits, row_bytes, err);
-}
-
-mr_status mr_stage_read_hidden(mr_stage *s, int32_t first, int32_t n, float *out_rows, mr_err *err) {
-    size_t row_bytes = (size_t)s->config.info->d_model * sizeof *out_rows;
-    if (s->config.synthetic) {
-        memset(out_rows, 0, (size_t)n * row_bytes);
-        return MR_OK;
-    }
-    return mr_graph_get_rows(s->last->graph, s->last->io.hidden, first, n, out_rows, row_bytes, err);
 }

@@ -1,9 +1,18 @@
 /* worker/stage/stage.h - one stage of the pipeline: its weights, its KV blocks, and a graph for every row bucket.
- * Use: create loads the weights. Then for each step fill mr_stage_rows(), call mr_stage_run, read the results.
+ * Use: create loads the weights. Then for each step:
+ *
+ *     mr_step_rows *rows = mr_stage_rows(s);           // fill them
+ *     mr_stage_start(s, &step, err);
+ *     mr_stage_poll(s, deadline_ns, &ended, err);      // until ended
+ *     const float *logits = mr_stage_logits(s, 0);     // read the results
+ *
+ * A device works on a step while the caller does something else, and on its queue a second step may stand behind the
+ * first one (mr_stage_has_room). Steps end in the order of their starts. The CPU computes inside start and poll.
  * Owns:    weights, KV store, graphs, work memory. Borrows: gguf, info and backends, which outlive the stage.
  * Threads: bound to the step thread.
- * Errors:  create: those of loading. run: those of the backends, such as MR_E_DEVICE. A run allocates nothing, except
- *          with MILLRACE_GRAPH_REUSE=off (engine/graph/debug.h). */
+ * Errors:  create: those of loading. start and poll: those of the backends, such as MR_E_DEVICE; the step is over then.
+ *          Another step that is under way goes on, and its memory must live until it ends or the stage is destroyed. A
+ *          step allocates nothing, except with MILLRACE_GRAPH_REUSE=off (engine/graph/debug.h). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_STAGE_STAGE_H
 #define MR_WORKER_STAGE_STAGE_H
@@ -57,9 +66,9 @@ void mr_stage_destroy(mr_stage *s);
 bool mr_stage_is_synthetic(const mr_stage *s);
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
 
-/* The rows of the next step. The stage owns the arrays, the caller fills them. The caller keeps the values in range:
- * ids below the vocabulary size, slots below n_kv_blocks * MR_KV_BLOCK, positions below max_context and inside the
- * blocks of the block table. step.c checks values that come from a peer. */
+/* The rows of a step. The stage owns the arrays, the caller fills them. The caller keeps the values in range: ids below
+ * the vocabulary size, slots below n_kv_blocks * MR_KV_BLOCK, positions below max_context and inside the blocks of the
+ * block table. step.c checks values that come from a peer. */
 typedef struct mr_step_rows {
     int32_t n_rows, n_out, n_hidden;
     int32_t *ids;         /* [max_rows], head only */
@@ -69,23 +78,46 @@ typedef struct mr_step_rows {
     int32_t *out_rows;    /* [max_out_rows]: rows that want logits, tail only */
     int32_t *hidden_rows; /* [max_rows]: rows whose hidden row (behind the output norm) is wanted, tail only */
 } mr_step_rows;
+/* The rows of the next step to be started. */
 mr_step_rows *mr_stage_rows(mr_stage *s);
 
-/* Entries [first, first + n) of a sequence slot's block table, from the next run on. blocks is copied. */
+/* Entries [first, first + n) of a sequence slot's block table, from the next start on. blocks is copied. */
 MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
                                           mr_err *err);
-/* Before the next run, KV block `from` is copied to block `to` in every layer. Copies happen in the order of the calls,
- * and there are at most max_sequences of them for a run. */
+/* Before the next step, KV block `from` is copied to block `to` in every layer. Copies happen in the order of the
+ * calls, and there are at most max_sequences of them for a step. */
 void mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to);
-/* Runs the step. x_in: [n_rows, d_model] f32, NULL on the head. progress is called between groups of nodes, and may be
- * NULL. MR_E_CANCELLED: a synthetic stage was told to end. */
-MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const float *x_in, void (*progress)(void *ctx), void *progress_ctx,
-                                   mr_err *err);
-/* Results of the last run; zeros if the stage is synthetic. Activations: [n_rows, d_model] f32. Logits: [vocabulary]
- * f32 of out row `out_row`, an index into out_rows. Hidden: entries [first, first + n) of hidden_rows, behind the
- * output norm, [n, d_model] f32. */
-MR_MUST_USE mr_status mr_stage_read_activations(mr_stage *s, float *out_x, mr_err *err);
-MR_MUST_USE mr_status mr_stage_read_logits(mr_stage *s, int32_t out_row, float *out_logits, mr_err *err);
-MR_MUST_USE mr_status mr_stage_read_hidden(mr_stage *s, int32_t first, int32_t n, float *out_rows, mr_err *err);
+
+/* The borrowed memory of a step, and a function to call meanwhile. */
+typedef struct mr_stage_step {
+    const float *x_in; /* [n_rows, d_model]; NULL on the head. Must not change until mr_stage_has_read */
+    float *x_out;      /* [n_rows, d_model]: gets the rows for the next stage by the end of the step; NULL: nobody wants
+                        * them */
+    void (*progress)(void *ctx); /* called between groups of nodes, and while the host waits; may be NULL */
+    void *progress_ctx;
+} mr_stage_step;
+enum { MR_STAGE_STEPS = 2 }; /* under way at most */
+
+/* Whether a further step may be started. Without a step under way: always. */
+bool mr_stage_has_room(const mr_stage *s);
+/* Whether every step of this stage runs wholly on one device: mr_stage_start only fills the queue of the device. */
+bool mr_stage_runs_on_device(const mr_stage *s);
+/* Starts a step with the rows of mr_stage_rows. Call only if mr_stage_has_room. MR_E_CANCELLED: a synthetic stage was
+ * told to end. */
+MR_MUST_USE mr_status mr_stage_start(mr_stage *s, const mr_stage_step *step, mr_err *err);
+/* Whether x_in of every started step has been read, so that its memory may be used again. */
+bool mr_stage_has_read(const mr_stage *s);
+/* Does what the steps under way need from the host, and waits for the end of the oldest one until the deadline, 0: not
+ * at all. *out_ended: it has ended, and its results may be read until the next start. */
+MR_MUST_USE mr_status mr_stage_poll(mr_stage *s, int64_t deadline_ns, bool *out_ended, mr_err *err);
+/* Starts a step and waits for its end. */
+MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err);
+
+/* How long the device worked for the step that ended last, by its own clock; 0: not known. */
+int64_t mr_stage_device_ns(const mr_stage *s);
+/* Results of the step that ended last; zeros if the stage is synthetic. Logits: [vocabulary], out_row: an index into
+ * out_rows. Hidden: [d_model], behind the output norm, i: an index into hidden_rows. */
+const float *mr_stage_logits(const mr_stage *s, int32_t out_row);
+const float *mr_stage_hidden(const mr_stage *s, int32_t i);
 
 #endif

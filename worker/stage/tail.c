@@ -17,7 +17,6 @@ typedef struct token_source {
 struct mr_tail {
     mr_tail_config config;
     mr_sampler_scratch *scratch;
-    float *logits;  /* [vocabulary]: logits of the row that is sampled */
     uint64_t *mask; /* [vocabulary / 64]: a bit for each token that the grammar of this row allows */
     Millrace__Token *tokens;
     Millrace__Token **token_ptrs; /* [max_out_rows], into tokens */
@@ -44,13 +43,12 @@ mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *er
     if (!t)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     t->config = *config;
-    t->logits = mr_alloc_array(config->limits.n_vocab, sizeof *t->logits);
     t->mask = mr_alloc_array((config->limits.n_vocab + 63) / 64, sizeof *t->mask);
     t->tokens = mr_alloc_array(config->max_out_rows, sizeof *t->tokens);
     t->token_ptrs = mr_alloc_array(config->max_out_rows, sizeof(Millrace__Token *));
     t->sources = mr_alloc_array(config->max_out_rows, sizeof *t->sources);
     t->logprobs = mr_alloc_array(config->max_out_rows, sizeof *t->logprobs);
-    mr_status status = t->logits && t->mask && t->tokens && t->token_ptrs && t->sources && t->logprobs
+    mr_status status = t->mask && t->tokens && t->token_ptrs && t->sources && t->logprobs
                            ? mr_sampler_scratch_create((int32_t)config->limits.n_vocab, &t->scratch, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the sampling stage");
     if (status == MR_OK)
@@ -72,7 +70,6 @@ void mr_tail_destroy(mr_tail *t) {
     mr_outbox_destroy(t->to_head);
     mr_outbox_destroy(t->logits_out);
     mr_sampler_scratch_destroy(t->scratch);
-    mr_free(t->logits);
     mr_free(t->mask);
     mr_free(t->tokens);
     mr_free(t->token_ptrs);
@@ -96,17 +93,14 @@ static mr_status reserve(mr_tail *t, mr_outbox *out, uint8_t **payload, mr_err *
     }
 }
 
-/* Reads the logits of out rows [first, first + n), or hidden rows [first, first + n). */
-static mr_status read_rows(mr_stage *stage, bool hidden, int32_t first, int32_t n, uint8_t *to, uint32_t row_bytes,
-                           mr_err *err) {
-    mr_status status = hidden ? mr_stage_read_hidden(stage, first, n, (float *)to, err) : MR_OK;
-    for (int32_t i = 0; i < n && !hidden && status == MR_OK; i++)
-        status = mr_stage_read_logits(stage, first + i, (float *)(to + (size_t)i * row_bytes), err);
-    return status;
+/* Copies the logits of out rows [first, first + n), or hidden rows [first, first + n). */
+static void copy_rows(const mr_stage *stage, bool hidden, int32_t first, int32_t n, uint8_t *to, uint32_t row_bytes) {
+    for (int32_t i = first; i < first + n; i++, to += row_bytes)
+        memcpy(to, hidden ? mr_stage_hidden(stage, i) : mr_stage_logits(stage, i), row_bytes);
 }
 
-/* Sends the rows of read_rows in messages of bounded size. */
-static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidden, int32_t first, int32_t n,
+/* Sends the rows of copy_rows in messages of bounded size. */
+static mr_status send_rows(mr_tail *t, const mr_stage *stage, uint64_t step, bool hidden, int32_t first, int32_t n,
                            mr_err *err) {
     uint32_t columns = hidden ? t->config.n_embd : t->config.limits.n_vocab;
     uint32_t row_bytes = columns * (uint32_t)sizeof(float);
@@ -118,7 +112,7 @@ static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidd
         status = reserve(t, t->logits_out, &payload, err);
         mr_stage_clock_enter(t->config.clock, MR_PHASE_WIRE);
         if (status == MR_OK)
-            status = read_rows(stage, hidden, first + done, rows, payload, row_bytes, err);
+            copy_rows(stage, hidden, first + done, rows, payload, row_bytes);
         mr_frame frame = {.step = step,
                           .rows = (uint32_t)rows,
                           .type = MR_TYPE_F32,
@@ -131,10 +125,11 @@ static mr_status send_rows(mr_tail *t, mr_stage *stage, uint64_t step, bool hidd
     return status;
 }
 
-/* Samples an id from t->logits and adds the id to the history of the sequence. An error fails the sequence. */
-static mr_status choose(mr_tail *t, mr_sequence *s, int64_t position, int32_t *out_id, mr_err *err) {
+/* Samples an id and adds the id to the history of the sequence. An error fails the sequence. */
+static mr_status choose(mr_tail *t, mr_sequence *s, const float *logits, int64_t position, int32_t *out_id,
+                        mr_err *err) {
     mr_grammar_state *grammar = s->grammar ? s->grammar->state : NULL;
-    mr_sampler_row row = {.logits = t->logits, .mask = grammar ? t->mask : NULL, .position = position};
+    mr_sampler_row row = {.logits = logits, .mask = grammar ? t->mask : NULL, .position = position};
     int32_t id;
     mr_status status = s->grammar_status;
     if (status == MR_OK && grammar)
@@ -151,7 +146,7 @@ static mr_status choose(mr_tail *t, mr_sequence *s, int64_t position, int32_t *o
 }
 
 /* Samples from one out row into token. An error of the row goes into token->status. */
-static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millrace__Run *run, int32_t out_row,
+static mr_status sample(mr_tail *t, const mr_stage *stage, mr_sequence *s, const Millrace__Run *run, int32_t out_row,
                         Millrace__Token *token, mr_err *err) {
     int32_t id = 0;
     int64_t position = (int64_t)run->first_position + run->n_rows;
@@ -159,14 +154,10 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
     if (!s->sampler)
         return mr_err_set(err, MR_E_PROTOCOL, "slot %u was opened without sampling parameters", run->slot);
     mr_status row_status = MR_OK;
-    if (mr_stage_is_synthetic(stage)) {
+    if (mr_stage_is_synthetic(stage))
         id = mr_synthetic_id(position, (int32_t)t->config.limits.n_vocab);
-    } else {
-        mr_status status = mr_stage_read_logits(stage, out_row, t->logits, err);
-        if (status != MR_OK)
-            return status;
-        row_status = choose(t, s, position, &id, err);
-    }
+    else
+        row_status = choose(t, s, mr_stage_logits(stage, out_row), position, &id, err);
     millrace__token__init(token);
     token->slot = run->slot;
     token->generation = run->generation;
@@ -178,25 +169,22 @@ static mr_status sample(mr_tail *t, mr_stage *stage, mr_sequence *s, const Millr
 }
 
 /* Adds log-probabilities to those of the n tokens whose sequences want them. */
-static mr_status add_logprobs(mr_tail *t, mr_stage *stage, size_t n, mr_err *err) {
-    mr_status status = MR_OK;
+static void add_logprobs(mr_tail *t, const mr_stage *stage, size_t n) {
     mr_stage_clock_enter(t->config.clock, MR_PHASE_SAMPLING);
-    for (size_t i = 0; i < n && status == MR_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         Millrace__Token *token = &t->tokens[i];
         const token_source *from = &t->sources[i];
         mr_logprobs *l = &t->logprobs[i];
         if (!from->sequence->logprobs || token->status != MR_OK || mr_stage_is_synthetic(stage))
             continue;
-        status = mr_stage_read_logits(stage, from->out_row, t->logits, err);
-        if (status == MR_OK && mr_logprobs_get(t->scratch, t->logits, (int32_t)t->config.limits.n_vocab,
-                                               (int32_t)token->id, from->sequence->n_top_logprobs, l) == MR_OK) {
+        if (mr_logprobs_get(t->scratch, mr_stage_logits(stage, from->out_row), (int32_t)t->config.limits.n_vocab,
+                            (int32_t)token->id, from->sequence->n_top_logprobs, l) == MR_OK) {
             token->logprob = l->logprob;
             token->top_ids = (uint32_t *)l->top_ids;
             token->top_logprobs = l->top;
             token->n_top_ids = token->n_top_logprobs = (size_t)l->n_top;
         }
     }
-    return status;
 }
 
 static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens *tokens, mr_err *err) {
@@ -212,7 +200,7 @@ static mr_status send_tokens(mr_tail *t, mr_outbox *out, const Millrace__Tokens 
     return mr_outbox_send(out, &frame, err);
 }
 
-mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
+mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *all, const Millrace__StepPlan *plan,
                               mr_err *err) {
     Millrace__Tokens tokens = MILLRACE__TOKENS__INIT;
     tokens.step = plan->step;
@@ -243,9 +231,8 @@ mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all, co
     /* To the head first: the next step of these rows waits for the ids. */
     if (status == MR_OK && t->to_head)
         status = send_tokens(t, t->to_head, &tokens, err);
-    if (status == MR_OK)
-        status = add_logprobs(t, stage, tokens.n_tokens, err);
-    if (status == MR_OK)
-        status = send_tokens(t, t->to_coordinator, &tokens, err);
-    return status;
+    if (status != MR_OK)
+        return status;
+    add_logprobs(t, stage, tokens.n_tokens);
+    return send_tokens(t, t->to_coordinator, &tokens, err);
 }

@@ -31,9 +31,9 @@ typedef struct mr_tail mr_tail;
 MR_MUST_USE mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out, mr_err *err);
 void mr_tail_destroy(mr_tail *t);
 
-/* Call after mr_stage_run of this step. Samples and sends the ids, and the logits or hidden rows that the plan wants.
+/* Call after the end of this step. Samples and sends the ids, and the logits or hidden rows that the plan wants.
  * With a single stage also notes the ids in `all`. Waits while the coordinator has not received earlier logits. */
-MR_MUST_USE mr_status mr_tail_finish_step(mr_tail *t, mr_stage *stage, mr_sequences *all,
+MR_MUST_USE mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *all,
                                           const Millrace__StepPlan *plan, mr_err *err);
 
 #endif

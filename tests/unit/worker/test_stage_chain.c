@@ -161,12 +161,12 @@ void chain_step(chain *p, const chain_row *rows, int32_t n) {
     for (int32_t i = 0; i < p->n_stages; i++) {
         mr_stage *stage = p->stages[i];
         fill_rows(p, mr_stage_rows(stage), rows, n);
-        if (mr_stage_run(stage, i == 0 ? NULL : p->x, NULL, NULL, &err) != MR_OK)
+        const mr_stage_step step = {.x_in = i == 0 ? NULL : p->x, .x_out = i + 1 < p->n_stages ? p->x : NULL};
+        if (mr_stage_run(stage, &step, &err) != MR_OK)
             fail_msg("stage %d: %s", i, err.text);
-        if (i + 1 < p->n_stages)
-            expect_ok(mr_stage_read_activations(stage, p->x, &err), &err);
     }
+    size_t row_bytes = (size_t)p->model->info.vocab_size * sizeof(float);
     for (int32_t r = 0, out = 0; r < n; r++)
         if (rows[r].logits)
-            expect_ok(mr_stage_read_logits(p->stages[p->n_stages - 1], out++, rows[r].logits, &err), &err);
+            memcpy(rows[r].logits, mr_stage_logits(p->stages[p->n_stages - 1], out++), row_bytes);
 }

@@ -149,7 +149,12 @@ static void test_progress_is_called_between_groups(void **state) {
     chain *p = chain_create(m, &(chain_config){.n_stages = 1, .n_threads = 2, .kv_type = MR_TYPE_F32});
     chain_step(p, &(chain_row){.id = 5}, 1);
     int n_calls = 0;
-    assert_int_equal(mr_stage_run(chain_stage(p, 0), NULL, count, &n_calls, NULL), MR_OK);
+    mr_step_rows *rows = mr_stage_rows(chain_stage(p, 0));
+    rows->n_rows = 1;
+    rows->ids[0] = 5;
+    rows->positions[0] = rows->slots[0] = rows->row_seq[0] = 0;
+    const mr_stage_step step = {.progress = count, .progress_ctx = &n_calls};
+    assert_int_equal(mr_stage_run(chain_stage(p, 0), &step, NULL), MR_OK);
     assert_true(n_calls >= 2 * 9);
     chain_destroy(p);
     tiny_model_destroy(m);

@@ -142,7 +142,7 @@ static void expect_refused(fixture *f, const short_run *runs, size_t n, const ch
 static void expect_usable(fixture *f) {
     open_slot(f, 3, 77);
     expect_filled(f, &(short_run){3, 77, 0, 2, .n_blocks = 1, .blocks = {11}, .want = MILLRACE__WANT__WANT_TOKEN}, 1);
-    assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
+    assert_int_equal(mr_stage_run(f->stage, &(mr_stage_step){0}, NULL), MR_OK);
 }
 
 /* --- Good plans -------------------------------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static void test_rows_of_two_prompts(void **state) {
     assert_int_equal(rows->out_rows[0], 17);
     assert_int_equal(rows->out_rows[1], 18);
     assert_int_equal(rows->out_rows[3], 20);
-    assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
+    assert_int_equal(mr_stage_run(f->stage, &(mr_stage_step){0}, NULL), MR_OK);
 }
 
 /* All rows of one prompt, and the last row of another, want their hidden rows. */
@@ -188,7 +188,7 @@ static void test_hidden_rows(void **state) {
     assert_int_equal(rows->n_hidden, 4);
     for (int32_t i = 0; i < 4; i++)
         assert_int_equal(rows->hidden_rows[i], 17 + i);
-    assert_int_equal(mr_stage_run(f->stage, NULL, NULL, NULL, NULL), MR_OK);
+    assert_int_equal(mr_stage_run(f->stage, &(mr_stage_step){0}, NULL), MR_OK);
 }
 
 /* A decode row takes the id that came back; a chunk of a prompt wants nothing. */
