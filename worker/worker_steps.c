@@ -1,0 +1,148 @@
+/* worker/worker_steps.c - runs the pending step once its input has come, and sends what comes out. */
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/base/clock.h"
+#include "worker/stage/step.h"
+#include "worker/worker_internal.h"
+
+/* Prefixes err with the name of the peer that sent the message. */
+static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    return mr_err_prefix(err, "message from %s", mr_channel_peer_name(w->config->channel, peer, name));
+}
+
+/* Tokens must come in the order of the steps, and only for steps that this stage has run. */
+static mr_status check_tokens(const worker *w, const Millrace__Tokens *tokens, mr_err *err) {
+    if (tokens->step > w->step_tokens && tokens->step <= w->step_run)
+        return MR_OK;
+    return mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu after step %llu, this stage has run step %llu",
+                      (unsigned long long)tokens->step, (unsigned long long)w->step_tokens,
+                      (unsigned long long)w->step_run);
+}
+
+/* Notes all ids that have come back from the tail. */
+static mr_status take_tokens(worker *w, mr_err *err) {
+    for (;;) {
+        mr_frame frame;
+        const uint8_t *payload;
+        Millrace__Tokens *tokens;
+        mr_status status = mr_inbox_peek(w->tokens_in, &frame, &payload, err);
+        if (status != MR_OK || !payload)
+            return status;
+        status = mr_msg_unpack_tokens(payload, frame.payload_bytes, &w->limits, w->tokens_arena, &tokens, err);
+        if (status == MR_OK)
+            status = check_tokens(w, tokens, err);
+        if (status != MR_OK)
+            return from_peer(w, w->tail_peer, err);
+        w->step_tokens = tokens->step;
+        mr_step_sums_came_back(&w->sums, tokens->step, mr_clock_now_ns());
+        for (size_t i = 0; status == MR_OK && i < tokens->n_tokens; i++)
+            mr_sequences_note_token(w->sequences, tokens->tokens[i]);
+        if (status == MR_OK)
+            status = mr_inbox_release(w->tokens_in, err);
+        if (status != MR_OK)
+            return status;
+    }
+}
+
+/* The activations of the pending step: [rows, d_model] f32 in the inbox; NULL while they have not come. */
+static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
+    mr_frame frame;
+    const uint8_t *payload;
+    mr_status status = mr_inbox_peek(w->x_in, &frame, &payload, err);
+    if (status != MR_OK || !payload)
+        return status;
+    uint32_t n_rows = 0;
+    for (size_t i = 0; i < w->pending->n_runs; i++)
+        n_rows += w->pending->runs[i]->n_rows;
+    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
+    if (frame.step != w->pending->step || frame.rows != n_rows || frame.type != MR_TYPE_F32 ||
+        frame.row_bytes != row_bytes) {
+        (void)mr_err_set(err, MR_E_PROTOCOL,
+                         "step %llu with %u rows of %u bytes, the plan says step %llu with %u of %u",
+                         (unsigned long long)frame.step, frame.rows, frame.row_bytes,
+                         (unsigned long long)w->pending->step, n_rows, row_bytes);
+        return from_peer(w, w->previous, err);
+    }
+    *out_x = (const float *)payload;
+    return MR_OK;
+}
+
+static mr_status send_activations(worker *w, mr_err *err) {
+    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
+    mr_frame frame = {.step = w->pending->step,
+                      .rows = w->n_rows,
+                      .type = MR_TYPE_F32,
+                      .row_bytes = row_bytes,
+                      .payload_bytes = (uint64_t)w->n_rows * row_bytes};
+    return mr_outbox_send(w->x_out, &frame, err);
+}
+
+/* Looks for what the pending step needs: ids or activations, and a send buffer. *ready: nothing is missing. */
+static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *ready, mr_err *err) {
+    mr_status status = w->tokens_in ? take_tokens(w, err) : MR_OK;
+    bool have_input = false;
+    if (status == MR_OK && worker_is_head(w))
+        status = mr_step_ids_ready(w->sequences, w->pending, &have_input, err);
+    else if (status == MR_OK) {
+        status = peek_activations(w, x, err);
+        have_input = *x != NULL;
+    }
+    w->waits_for = have_input ? MR_PHASE_WAIT_OUT : MR_PHASE_WAIT_IN;
+    if (status == MR_OK && have_input && w->x_out)
+        status = mr_outbox_reserve(w->x_out, payload, err);
+    *ready = have_input && (!w->x_out || *payload);
+    return status;
+}
+
+/* Called between the nodes of a graph, so that messages move while this stage computes. */
+static void make_progress(void *channel) {
+    mr_channel_progress(channel);
+}
+
+/* Notes the time, rows and bytes of the pending step, which has been run and sent. */
+static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
+    int64_t now_ns = mr_clock_now_ns();
+    uint32_t n_rows = w->n_rows;
+    mr_step_sums_add(&w->sums, n_rows, now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - start_ns);
+    uint64_t bytes = (uint64_t)n_rows * (uint64_t)w->info.d_model * sizeof(float);
+    w->in_bytes += w->x_in ? bytes : 0;
+    w->out_bytes += w->x_out ? bytes : 0;
+    if (w->tokens_in)
+        mr_step_sums_sent(&w->sums, w->pending->step, n_rows, now_ns);
+    return worker_report_step_sums(w, now_ns, err);
+}
+
+mr_status worker_try_step(worker *w, bool *did, mr_err *err) {
+    const float *x = NULL;
+    uint8_t *payload = NULL;
+    bool ready = false;
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    mr_status status = gather(w, &x, &payload, &ready, err);
+    if (status != MR_OK || !ready)
+        return status;
+    int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* note_step subtracts the time of waiting */
+    status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
+    w->n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
+    mr_stage_clock_begin_step(&w->clock, w->pending->step, w->n_rows);
+    const mr_stage_step step = {.x_in = x,
+                                .x_out = (float *)payload,
+                                .progress = w->config->channel->ops->progress ? make_progress : NULL,
+                                .progress_ctx = w->config->channel};
+    if (status == MR_OK)
+        status = mr_stage_run(w->stage, &step, err);
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    if (status == MR_OK && w->x_in)
+        status = mr_inbox_release(w->x_in, err);
+    if (status == MR_OK && w->x_out)
+        status = send_activations(w, err);
+    if (status == MR_OK && w->tail)
+        status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
+    if (status == MR_OK)
+        status = mr_inbox_release(w->control, err);
+    if (status == MR_OK)
+        status = note_step(w, start_ns, err);
+    w->step_run = w->pending->step;
+    w->pending = NULL;
+    *did = true;
+    return status;
+}
