@@ -1,4 +1,6 @@
-/* proto/phases.h - what a stage does with its time: at every moment the step thread is in one of these phases.
+/* proto/phases.h - what a stage does with its time: at every moment the step thread is in one of these phases. If a
+ * device runs the steps, its times are those of the phase COMPUTE, and the thread is in other phases meanwhile, or in
+ * none.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_PHASES_H

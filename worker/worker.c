@@ -1,5 +1,5 @@
 /* worker/worker.c - the life of a stage: start, control messages, end. Control messages are taken in order; a step
- * stays pending until its input has come. */
+ * stays pending until its input has come and the stage has room for it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/worker.h"
 
@@ -9,7 +9,10 @@
 #include "worker/files/file_layers.h"
 #include "worker/worker_internal.h"
 
-enum { PLAN_ARENA_BYTES = 256 << 10 }; /* for messages before the plan, which sets the limits */
+enum {
+    PLAN_ARENA_BYTES = 256 << 10, /* for messages before the plan, which sets the limits */
+    LOOK_NS = 50000,              /* between two looks for messages while a device works */
+};
 
 /* --- Start ------------------------------------------------------------------------------------------------------- */
 
@@ -84,7 +87,7 @@ static mr_status start(worker *w, mr_err *err) {
     if (status == MR_OK)
         status = mr_model_info_read(w->gguf, &w->info, err);
     if (status == MR_OK)
-        status = take_memory(PLAN_ARENA_BYTES, &w->control_arena, err);
+        status = take_memory(PLAN_ARENA_BYTES, &w->steps[0].arena, err);
     return status;
 }
 
@@ -193,9 +196,11 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     }
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);
     /* The plan lies in the arena that is replaced here. No code below reads the plan. */
-    mr_arena_destroy(w->control_arena);
+    mr_arena_destroy(w->steps[0].arena);
+    w->steps[0].arena = NULL;
     size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
-    status = take_memory(arena_bytes, &w->control_arena, err);
+    for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++)
+        status = take_memory(arena_bytes, &w->steps[i].arena, err);
     if (status == MR_OK)
         status = take_memory(arena_bytes, &w->tokens_arena, err);
     if (status == MR_OK)
@@ -214,7 +219,9 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
 
-/* Takes the next control message. A step becomes pending, and its message stays in the inbox until the step has run. */
+/* Takes the next control message. A step becomes pending. Sequences may be opened and closed while a step with rows of
+ * theirs is under way: the step has its rows and block tables by then, and the tail samples no row of a sequence that
+ * has left its slot. */
 static mr_status take_control(worker *w, bool *did, mr_err *err) {
     mr_frame frame;
     const uint8_t *payload;
@@ -223,7 +230,7 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
     if (status != MR_OK || !payload)
         return status;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    status = mr_msg_unpack_control(payload, frame.payload_bytes, &w->limits, w->control_arena, &message, err);
+    status = mr_msg_unpack_control(payload, frame.payload_bytes, &w->limits, worker_next_step(w)->arena, &message, err);
     if (status != MR_OK)
         return status;
     *did = true;
@@ -242,11 +249,12 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         status = mr_sequences_close(w->sequences, message->close, err);
         break;
     case MILLRACE__CONTROL__BODY_STEP:
-        w->pending = message->step;
-        return MR_OK;
+        worker_next_step(w)->plan = message->step;
+        w->has_pending = true;
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
         w->stop = true;
-        return w->stage ? worker_report_end(w, err) : MR_OK;
+        return MR_OK;
     default:
         status = mr_err_set(err, MR_E_PROTOCOL, "a control message of kind %d is not expected here",
                             (int)message->body_case);
@@ -254,29 +262,53 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
     return status == MR_OK ? mr_inbox_release(w->control, err) : status;
 }
 
+/* Starts and ends steps, and takes control messages, as far as possible without waiting. */
+static mr_status turn(worker *w, bool *did, mr_err *err) {
+    mr_status status = MR_OK;
+    if (!w->stage || mr_stage_has_room(w->stage)) {
+        if (w->has_pending)
+            status = worker_start_step(w, did, err);
+        else if (!w->stop)
+            status = take_control(w, did, err);
+    }
+    return status == MR_OK && worker_is_busy(w) ? worker_end_step(w, 0, did, err) : status;
+}
+
+/* Waits until there may be something to do. With a step under way, waits for the device and looks for messages now and
+ * then: so the results of the step leave at once, and a message is late by LOOK_NS at most. */
+static mr_status wait_for_work(worker *w, mr_err *err) {
+    bool did;
+    if (worker_is_busy(w)) {
+        mr_stage_clock_enter(&w->clock, mr_stage_runs_on_device(w->stage) ? MR_PHASE_COUNT : MR_PHASE_COMPUTE);
+        mr_channel_progress(w->config->channel);
+        return worker_end_step(w, mr_clock_now_ns() + LOOK_NS, &did, err);
+    }
+    mr_stage_clock_enter(&w->clock, w->has_pending ? w->waits_for : MR_PHASE_NO_WORK);
+    return mr_channel_wait(w->config->channel, mr_step_sums_due_ns(&w->sums), err);
+}
+
 static mr_status serve(worker *w, mr_err *err) {
-    while (!w->stop && !worker_told_to_end(w)) {
+    while ((!w->stop || worker_is_busy(w)) && !worker_told_to_end(w)) {
         bool did = false;
-        mr_status status = w->pending ? worker_try_step(w, &did, err) : take_control(w, &did, err);
+        mr_status status = turn(w, &did, err);
         if (status == MR_E_CANCELLED && worker_told_to_end(w))
             return MR_OK;
         if (status == MR_OK)
             status = worker_report_spans(w, false, err);
-        if (w->step_run == 0 && !w->pending) /* other ranks may still fetch the file */
+        if (w->n_begun == 0 && !w->has_pending) /* other ranks may still fetch the file */
             did = mr_file_server_serve(w->config->file_server, 0) || did;
         if (status == MR_OK && !did)
             status = worker_report_step_sums(w, mr_clock_now_ns(), err);
-        if (status == MR_OK && !did) {
-            mr_stage_clock_enter(&w->clock, w->pending ? w->waits_for : MR_PHASE_NO_WORK);
-            status = mr_channel_wait(w->config->channel, mr_step_sums_due_ns(&w->sums), err);
-        }
+        if (status == MR_OK && !did)
+            status = wait_for_work(w, err);
         if (status != MR_OK)
             return status;
     }
-    return MR_OK;
+    return w->stop && w->stage ? worker_report_end(w, err) : MR_OK;
 }
 
 static void finish(worker *w) {
+    mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);
     mr_stage_clock_end(&w->clock);
     mr_inbox_destroy(w->x_in);
@@ -284,10 +316,10 @@ static void finish(worker *w) {
     mr_inbox_destroy(w->tokens_in);
     mr_inbox_destroy(w->control);
     mr_outbox_destroy(w->report);
-    mr_stage_destroy(w->stage);
     mr_sequences_destroy(w->sequences);
     mr_grammars_destroy(w->grammars);
-    mr_arena_destroy(w->control_arena);
+    for (int32_t i = 0; i < MR_STAGE_STEPS; i++)
+        mr_arena_destroy(w->steps[i].arena);
     mr_arena_destroy(w->tokens_arena);
     mr_gguf_close(w->gguf);
 }

@@ -14,6 +14,15 @@
 #include "worker/stage/tail.h"
 #include "worker/worker.h"
 
+/* A step from its message to its end. */
+typedef struct worker_step {
+    mr_arena *arena;                /* memory of plan, allocated in full, so that a step allocates nothing */
+    const Millrace__StepPlan *plan; /* the message itself is released at once */
+    uint32_t n_rows;
+    int64_t start_ns; /* without the time of waiting for send buffers, as note_step says */
+    int64_t host_ns;  /* that this thread has worked for the step */
+} worker_step;
+
 typedef struct worker {
     const mr_worker_config *config;
     mr_gguf *gguf;
@@ -29,9 +38,11 @@ typedef struct worker {
     mr_grammars *grammars; /* last stage only; NULL: the plan wants none */
     mr_inbox *control, *x_in, *tokens_in;
     mr_outbox *report, *x_out;
-    mr_arena *control_arena, *tokens_arena; /* allocated in full at start, so that a step allocates nothing */
-    const Millrace__StepPlan *pending; /* the next step, in control_arena; the message is released after the step */
-    uint32_t n_rows;                   /* of the step that runs */
+    mr_arena *tokens_arena;
+    worker_step steps[MR_STAGE_STEPS]; /* a ring: the steps under way, then the pending one */
+    uint64_t n_begun, n_ended;         /* steps under way: from n_ended to n_begun */
+    bool has_pending;                  /* steps[n_begun % MR_STAGE_STEPS] waits for its input */
+    bool holds_input;                  /* the message at x_in belongs to a step under way */
     uint64_t step_run;                 /* the last step that this stage has run; 0: none */
     uint64_t step_tokens;              /* the last step whose ids have come back */
     int64_t progress_ns, served_ns;    /* time of the last progress report; of the last mr_file_server_serve */
@@ -48,6 +59,13 @@ static inline bool worker_is_head(const worker *w) {
 }
 static inline bool worker_is_tail(const worker *w) {
     return w->stage_idx == w->n_stages - 1;
+}
+/* The step that is pending, or whose message comes next. It is free while the stage has room for a further step. */
+static inline worker_step *worker_next_step(worker *w) {
+    return &w->steps[w->n_begun % MR_STAGE_STEPS];
+}
+static inline bool worker_is_busy(const worker *w) {
+    return w->n_begun != w->n_ended;
 }
 static inline bool worker_told_to_end(const worker *w) {
     return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
@@ -66,7 +84,10 @@ mr_status worker_report_end(worker *w, mr_err *err);
 /* Reports why the stage ends, and waits until the coordinator has heard it. */
 void worker_report_failure(worker *w, const mr_err *cause);
 
-/* Runs the pending step if nothing is missing. *did: the step ran. */
-mr_status worker_try_step(worker *w, bool *did, mr_err *err);
+/* Starts the pending step if nothing is missing. *did: it was started. */
+mr_status worker_start_step(worker *w, bool *did, mr_err *err);
+/* Waits for the oldest step under way until the deadline, 0: not at all. If it has ended, sends its results. *did: it
+ * has ended. */
+mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err);
 
 #endif

@@ -1,4 +1,5 @@
-/* worker/worker_steps.c - runs the pending step once its input has come, and sends what comes out. */
+/* worker/worker_steps.c - starts the pending step once its input has come, and sends what comes out at its end. On a
+ * device a step is started while the one before runs, so that the device never waits for a message. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/clock.h"
 #include "worker/stage/step.h"
@@ -46,45 +47,46 @@ static mr_status take_tokens(worker *w, mr_err *err) {
 
 /* The activations of the pending step: [rows, d_model] f32 in the inbox; NULL while they have not come. */
 static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
+    const Millrace__StepPlan *plan = worker_next_step(w)->plan;
     mr_frame frame;
     const uint8_t *payload;
     mr_status status = mr_inbox_peek(w->x_in, &frame, &payload, err);
     if (status != MR_OK || !payload)
         return status;
     uint32_t n_rows = 0;
-    for (size_t i = 0; i < w->pending->n_runs; i++)
-        n_rows += w->pending->runs[i]->n_rows;
+    for (size_t i = 0; i < plan->n_runs; i++)
+        n_rows += plan->runs[i]->n_rows;
     uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
-    if (frame.step != w->pending->step || frame.rows != n_rows || frame.type != MR_TYPE_F32 ||
-        frame.row_bytes != row_bytes) {
+    if (frame.step != plan->step || frame.rows != n_rows || frame.type != MR_TYPE_F32 || frame.row_bytes != row_bytes) {
         (void)mr_err_set(err, MR_E_PROTOCOL,
                          "step %llu with %u rows of %u bytes, the plan says step %llu with %u of %u",
-                         (unsigned long long)frame.step, frame.rows, frame.row_bytes,
-                         (unsigned long long)w->pending->step, n_rows, row_bytes);
+                         (unsigned long long)frame.step, frame.rows, frame.row_bytes, (unsigned long long)plan->step,
+                         n_rows, row_bytes);
         return from_peer(w, w->previous, err);
     }
     *out_x = (const float *)payload;
     return MR_OK;
 }
 
-static mr_status send_activations(worker *w, mr_err *err) {
-    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
-    mr_frame frame = {.step = w->pending->step,
-                      .rows = w->n_rows,
-                      .type = MR_TYPE_F32,
-                      .row_bytes = row_bytes,
-                      .payload_bytes = (uint64_t)w->n_rows * row_bytes};
-    return mr_outbox_send(w->x_out, &frame, err);
+/* Releases the activations of the step that was started last, if the stage has read them. The inbox then shows those of
+ * the next step. */
+static mr_status release_input(worker *w, mr_err *err) {
+    if (!w->holds_input || !mr_stage_has_read(w->stage))
+        return MR_OK;
+    w->holds_input = false;
+    return mr_inbox_release(w->x_in, err);
 }
 
 /* Looks for what the pending step needs: ids or activations, and a send buffer. *ready: nothing is missing. */
 static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *ready, mr_err *err) {
     mr_status status = w->tokens_in ? take_tokens(w, err) : MR_OK;
     bool have_input = false;
-    if (status == MR_OK && worker_is_head(w))
-        status = mr_step_ids_ready(w->sequences, w->pending, &have_input, err);
-    else if (status == MR_OK) {
-        status = peek_activations(w, x, err);
+    if (status == MR_OK && worker_is_head(w)) {
+        status = mr_step_ids_ready(w->sequences, worker_next_step(w)->plan, &have_input, err);
+    } else if (status == MR_OK) {
+        status = release_input(w, err);
+        if (status == MR_OK && !w->holds_input)
+            status = peek_activations(w, x, err);
         have_input = *x != NULL;
     }
     w->waits_for = have_input ? MR_PHASE_WAIT_OUT : MR_PHASE_WAIT_IN;
@@ -99,20 +101,8 @@ static void make_progress(void *channel) {
     mr_channel_progress(channel);
 }
 
-/* Notes the time, rows and bytes of the pending step, which has been run and sent. */
-static mr_status note_step(worker *w, int64_t start_ns, mr_err *err) {
-    int64_t now_ns = mr_clock_now_ns();
-    uint32_t n_rows = w->n_rows;
-    mr_step_sums_add(&w->sums, n_rows, now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - start_ns);
-    uint64_t bytes = (uint64_t)n_rows * (uint64_t)w->info.d_model * sizeof(float);
-    w->in_bytes += w->x_in ? bytes : 0;
-    w->out_bytes += w->x_out ? bytes : 0;
-    if (w->tokens_in)
-        mr_step_sums_sent(&w->sums, w->pending->step, n_rows, now_ns);
-    return worker_report_step_sums(w, now_ns, err);
-}
-
-mr_status worker_try_step(worker *w, bool *did, mr_err *err) {
+mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
+    worker_step *s = worker_next_step(w);
     const float *x = NULL;
     uint8_t *payload = NULL;
     bool ready = false;
@@ -120,29 +110,75 @@ mr_status worker_try_step(worker *w, bool *did, mr_err *err) {
     mr_status status = gather(w, &x, &payload, &ready, err);
     if (status != MR_OK || !ready)
         return status;
-    int64_t start_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT]; /* note_step subtracts the time of waiting */
-    status = mr_step_fill(w->stage, w->sequences, w->pending, w->max_out_rows, err);
-    w->n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
-    mr_stage_clock_begin_step(&w->clock, w->pending->step, w->n_rows);
+    int64_t now_ns = mr_clock_now_ns();
+    s->start_ns = now_ns - w->clock.ns[MR_PHASE_WAIT_OUT];
+    status = mr_step_fill(w->stage, w->sequences, s->plan, w->max_out_rows, err);
+    s->n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
+    if (!mr_stage_runs_on_device(w->stage))
+        mr_stage_clock_begin_step(&w->clock, s->plan->step, s->n_rows);
     const mr_stage_step step = {.x_in = x,
                                 .x_out = (float *)payload,
                                 .progress = w->config->channel->ops->progress ? make_progress : NULL,
                                 .progress_ctx = w->config->channel};
     if (status == MR_OK)
-        status = mr_stage_run(w->stage, &step, err);
+        status = mr_stage_start(w->stage, &step, err);
+    if (status != MR_OK)
+        return status;
+    if (w->x_out)
+        mr_outbox_keep(w->x_out);
+    w->holds_input = w->x_in != NULL;
+    w->has_pending = false;
+    w->n_begun++;
+    s->host_ns = mr_clock_now_ns() - now_ns;
+    *did = true;
+    return release_input(w, err);
+}
+
+static mr_status send_activations(worker *w, const worker_step *s, mr_err *err) {
+    uint32_t row_bytes = (uint32_t)w->info.d_model * (uint32_t)sizeof(float);
+    const mr_frame frame = {.step = s->plan->step,
+                            .rows = s->n_rows,
+                            .type = MR_TYPE_F32,
+                            .row_bytes = row_bytes,
+                            .payload_bytes = (uint64_t)s->n_rows * row_bytes};
+    return mr_outbox_send(w->x_out, &frame, err);
+}
+
+/* Notes the time, rows and bytes of a step that was run and sent. Times of waiting for send buffers do not count. If a
+ * device has run the step, the host has worked meanwhile, and the slower of the two says when a next step ends. */
+static mr_status note_step(worker *w, const worker_step *s, mr_err *err) {
+    int64_t now_ns = mr_clock_now_ns(), ns = now_ns - w->clock.ns[MR_PHASE_WAIT_OUT] - s->start_ns;
+    if (mr_stage_runs_on_device(w->stage)) {
+        int64_t device_ns = mr_stage_device_ns(w->stage);
+        ns = device_ns > s->host_ns ? device_ns : s->host_ns;
+        mr_stage_clock_add_step(&w->clock, s->plan->step, s->n_rows, device_ns, now_ns);
+    }
+    mr_step_sums_add(&w->sums, s->n_rows, ns);
+    uint64_t bytes = (uint64_t)s->n_rows * (uint64_t)w->info.d_model * sizeof(float);
+    w->in_bytes += w->x_in ? bytes : 0;
+    w->out_bytes += w->x_out ? bytes : 0;
+    if (w->tokens_in)
+        mr_step_sums_sent(&w->sums, s->plan->step, s->n_rows, now_ns);
+    return worker_report_step_sums(w, now_ns, err);
+}
+
+mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err) {
+    worker_step *s = &w->steps[w->n_ended % MR_STAGE_STEPS];
+    bool ended = false;
+    mr_status status = mr_stage_poll(w->stage, deadline_ns, &ended, err);
+    if (status != MR_OK || !ended)
+        return status;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    if (status == MR_OK && w->x_in)
-        status = mr_inbox_release(w->x_in, err);
-    if (status == MR_OK && w->x_out)
-        status = send_activations(w, err);
+    int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
+    if (w->x_out)
+        status = send_activations(w, s, err);
     if (status == MR_OK && w->tail)
-        status = mr_tail_finish_step(w->tail, w->stage, w->sequences, w->pending, err);
+        status = mr_tail_finish_step(w->tail, w->stage, w->sequences, s->plan, err);
+    s->host_ns += mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT] - now_ns;
     if (status == MR_OK)
-        status = mr_inbox_release(w->control, err);
-    if (status == MR_OK)
-        status = note_step(w, start_ns, err);
-    w->step_run = w->pending->step;
-    w->pending = NULL;
+        status = note_step(w, s, err);
+    w->step_run = s->plan->step;
+    w->n_ended++;
     *did = true;
     return status;
 }

@@ -22,32 +22,41 @@ void mr_stage_clock_end(mr_stage_clock *c) {
     c->spans = NULL;
 }
 
-static void add_span(mr_stage_clock *c, int64_t now_ns) {
-    if (c->n_spans == MAX_SPANS) {
+/* Adds the time to the phase, and a span if a trace is wanted. */
+static void add(mr_stage_clock *c, mr_phase phase, int64_t start_ns, int64_t end_ns) {
+    c->ns[phase] += end_ns - start_ns;
+    if (c->spans && c->n_spans == MAX_SPANS)
         c->n_dropped++;
-        return;
-    }
-    c->spans[c->n_spans++] =
-        (mr_span){.start_ns = c->since_ns, .end_ns = now_ns, .step = c->step, .rows = c->rows, .phase = c->phase};
+    else if (c->spans)
+        c->spans[c->n_spans++] =
+            (mr_span){.start_ns = start_ns, .end_ns = end_ns, .step = c->step, .rows = c->rows, .phase = phase};
 }
 
 void mr_stage_clock_enter(mr_stage_clock *c, mr_phase phase) {
     if (!c || c->phase == phase)
         return;
     int64_t now = mr_clock_now_ns();
-    c->ns[c->phase] += now - c->since_ns;
-    if (c->spans)
-        add_span(c, now);
+    if (c->phase != MR_PHASE_COUNT)
+        add(c, c->phase, c->since_ns, now);
     c->phase = phase;
     c->since_ns = now;
 }
 
-void mr_stage_clock_begin_step(mr_stage_clock *c, uint64_t step, uint32_t rows) {
-    mr_stage_clock_enter(c, MR_PHASE_COMPUTE);
+static void count_step(mr_stage_clock *c, uint64_t step, uint32_t rows) {
     c->step = step;
     c->rows = rows;
     c->n_steps++;
     c->n_rows += rows;
+}
+
+void mr_stage_clock_begin_step(mr_stage_clock *c, uint64_t step, uint32_t rows) {
+    mr_stage_clock_enter(c, MR_PHASE_COMPUTE);
+    count_step(c, step, rows);
+}
+
+void mr_stage_clock_add_step(mr_stage_clock *c, uint64_t step, uint32_t rows, int64_t ns, int64_t now_ns) {
+    count_step(c, step, rows);
+    add(c, MR_PHASE_COMPUTE, now_ns - ns, now_ns);
 }
 
 int32_t mr_stage_clock_take(mr_stage_clock *c, mr_span *out, int32_t max) {

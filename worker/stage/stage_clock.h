@@ -14,7 +14,7 @@
 typedef struct mr_stage_clock {
     mr_phase phase;
     int64_t since_ns;           /* start of the present phase */
-    int64_t ns[MR_PHASE_COUNT]; /* sums, without the present phase */
+    int64_t ns[MR_PHASE_COUNT]; /* sums, without the present phase; those of a device may overlap with others */
     uint64_t step;              /* the step of new spans */
     uint32_t rows;              /* its rows */
     uint64_t n_steps, n_rows;
@@ -27,10 +27,14 @@ typedef struct mr_stage_clock {
 MR_MUST_USE mr_status mr_stage_clock_start(mr_stage_clock *c, bool wants_spans, mr_err *err);
 void mr_stage_clock_end(mr_stage_clock *c);
 
-/* Enters a phase. A clock of NULL is accepted. */
+/* Enters a phase. MR_PHASE_COUNT: none, because the thread waits for a device, whose times mr_stage_clock_add_step
+ * adds. A clock of NULL is accepted. */
 void mr_stage_clock_enter(mr_stage_clock *c, mr_phase phase);
 /* Enters MR_PHASE_COMPUTE with a new step. */
 void mr_stage_clock_begin_step(mr_stage_clock *c, uint64_t step, uint32_t rows);
+
+/* Adds a step that a device has computed in ns until now_ns, while the thread was in other phases. */
+void mr_stage_clock_add_step(mr_stage_clock *c, uint64_t step, uint32_t rows, int64_t ns, int64_t now_ns);
 
 /* Moves up to max spans to out, the oldest first. Returns their number. */
 int32_t mr_stage_clock_take(mr_stage_clock *c, mr_span *out, int32_t max);

@@ -210,9 +210,6 @@ mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *a
     for (size_t i = 0; i < plan->n_runs && status == MR_OK; i++) {
         const Millrace__Run *run = plan->runs[i];
         mr_sequence *s = NULL;
-        status = mr_sequences_find(all, run->slot, run->generation, &s, err);
-        if (status != MR_OK)
-            break;
         if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS) {
             status = send_rows(t, stage, plan->step, false, out_row, (int32_t)run->n_rows, err);
             out_row += (int32_t)run->n_rows;
@@ -221,9 +218,12 @@ mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *a
             status = send_rows(t, stage, plan->step, true, hidden_row, n, err);
             hidden_row += n;
         } else if (run->want == MILLRACE__WANT__WANT_TOKEN) {
-            t->sources[tokens.n_tokens] = (token_source){s, out_row};
+            int32_t row = out_row++;
+            if (mr_sequences_find(all, run->slot, run->generation, &s, NULL) != MR_OK)
+                continue; /* it was closed while the step was under way, and nobody waits for the token */
+            t->sources[tokens.n_tokens] = (token_source){s, row};
             Millrace__Token *token = &t->tokens[tokens.n_tokens++];
-            status = sample(t, stage, s, run, out_row++, token, err);
+            status = sample(t, stage, s, run, row, token, err);
             if (status == MR_OK && !t->to_head)
                 mr_sequences_note_token(all, token);
         }
