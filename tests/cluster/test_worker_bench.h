@@ -11,6 +11,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "tests/support/tiny_model.h"
+#include "worker/stage/devices.h"
 
 enum {
     COORDINATOR = 2,
@@ -52,6 +53,10 @@ void bench_start_unheard(bench *b, int32_t self);
 void bench_start_in_lobby(bench *b, int32_t self);
 void bench_lobby_start(bench *b);
 void bench_lobby_shutdown(bench *b);
+/* As bench_start, but without a thread. bench_work_here runs the stage on the test's thread. It calls look in each turn
+ * of the stage and instead of each wait. look plays coordinator and neighbour; true ends the stage. */
+void bench_connect(bench *b, int32_t self);
+void bench_work_here(bench *b, const mr_devices *devices, bool (*look)(void *ctx), void *ctx);
 /* Waits until the worker has returned. If the worker was not told to end, the coordinator closes its channel first. */
 void bench_end(bench *b);
 void bench_coordinator_leaves(bench *b);

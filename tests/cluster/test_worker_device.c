@@ -1,0 +1,287 @@
+/* A stage whose layers lie on a device, between a coordinator and a neighbour that the test plays on the same thread.
+ * The time is simulated: a step takes the device a millisecond, and messages take their time, too. */
+// SPDX-License-Identifier: Apache-2.0
+#include <string.h>
+
+#include "engine/base/rng.h"
+#include "tests/cluster/test_worker_bench.h"
+#include "tests/support/test.h"
+#include "tests/support/test_clock.h"
+#include "tests/support/test_device.h"
+
+enum {
+    TAIL = 1,
+    MAX_EVENTS = 64,
+    MAX_STEPS = 40,
+    TURN_NS = 20000,     /* what a turn of the stage takes the host */
+    STEP_NS = 1000000,   /* what a step takes the device */
+    INPUT_NS = 950000,   /* from one message of activations to the next */
+    MOST_TURNS = 100000, /* more are a stage that hangs */
+};
+
+/* What the coordinator sends next; a step brings its activations. */
+typedef enum event_kind { EVENT_OPEN, EVENT_CLOSE, EVENT_STEP, EVENT_COUNT } event_kind;
+typedef struct event {
+    event_kind kind; /* EVENT_COUNT: from here on the device's calls are counted */
+    uint32_t slot, generation;
+    uint32_t position, n_rows, block_id; /* a step; it adds the block with its position 0 or 16 */
+    int after_steps;                     /* is sent once so many steps have ended */
+    int after_begun;                     /* and once so many steps have begun on the device */
+} event;
+
+typedef struct said {
+    uint64_t step;
+    int n_tokens;
+    uint32_t generation, id;
+    float logprob;
+} said;
+
+typedef struct scene {
+    bench b;
+    mr_inbox *to_head;
+    test_clock *clock;
+    mr_backend *device; /* NULL: the CPU runs the stage */
+    event events[MAX_EVENTS];
+    int n_events, n_sent;
+    int n_steps, n_inputs; /* sent */
+    uint32_t n_rows[MAX_STEPS];
+    int64_t input_ns; /* when the last activations were sent */
+    said said[MAX_STEPS];
+    int n_said, n_turns;
+} scene;
+
+static void open_slot(scene *s, uint32_t slot, uint32_t generation) {
+    uint32_t ids[] = {1, 2, 3};
+    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
+    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
+    Millrace__Control control = MILLRACE__CONTROL__INIT;
+    sampling.repeat_penalty = sampling.top_p = 1.0f;
+    sampling.logprobs = true;
+    open.slot = slot;
+    open.generation = generation;
+    open.ids = ids;
+    open.n_ids = 3;
+    open.sampling = &sampling;
+    control.body_case = MILLRACE__CONTROL__BODY_OPEN;
+    control.open = &open;
+    bench_control(&s->b, &control);
+}
+
+static void send_step(scene *s, const event *e) {
+    const bench_run run = {.slot = e->slot,
+                           .generation = e->generation,
+                           .first_position = e->position,
+                           .n_rows = e->n_rows,
+                           .first_block_idx = e->position / 16,
+                           .n_blocks = e->position % 16 == 0 ? 1 : 0,
+                           .block_id = e->block_id,
+                           .id = 1,
+                           .want = MILLRACE__WANT__WANT_TOKEN};
+    s->n_rows[s->n_steps++] = e->n_rows;
+    bench_step(&s->b, (uint64_t)s->n_steps, &run);
+}
+
+static void send_input(scene *s) {
+    float x[MAX_ROWS * WIDTH];
+    uint32_t rows = s->n_rows[s->n_inputs++];
+    for (size_t i = 0; i < rows * WIDTH; i++)
+        x[i] = mr_rng_f32(9, (uint64_t)s->n_inputs, i) - 0.5f;
+    mr_frame frame = {.step = (uint64_t)s->n_inputs,
+                      .rows = rows,
+                      .type = MR_TYPE_F32,
+                      .row_bytes = WIDTH * sizeof(float),
+                      .payload_bytes = (uint64_t)rows * WIDTH * sizeof(float)};
+    bench_peer_sends(&s->b, &frame, x);
+    s->input_ns = test_clock_now_ns(s->clock);
+}
+
+/* Notes the tokens that have come, and drops those for the head. */
+static void receive(scene *s) {
+    mr_frame frame;
+    const uint8_t *payload;
+    mr_err err;
+    expect_ok(mr_inbox_peek(s->to_head, &frame, &payload, &err), &err);
+    if (payload)
+        expect_ok(mr_inbox_release(s->to_head, &err), &err);
+    expect_ok(mr_inbox_peek(s->b.report, &frame, &payload, &err), &err);
+    if (payload)
+        expect_ok(mr_inbox_release(s->b.report, &err), &err);
+    expect_ok(mr_inbox_peek(s->b.tokens, &frame, &payload, &err), &err);
+    if (!payload)
+        return;
+    const Millrace__Tokens *tokens = bench_tokens(&s->b);
+    said *out = &s->said[s->n_said++];
+    *out = (said){.step = tokens->step, .n_tokens = (int)tokens->n_tokens};
+    if (tokens->n_tokens > 0) {
+        out->generation = tokens->tokens[0]->generation;
+        out->id = tokens->tokens[0]->id;
+        out->logprob = tokens->tokens[0]->logprob;
+    }
+}
+
+static int steps_begun(const scene *s) {
+    return s->device ? test_device_get_stats(s->device).n_submits : 0;
+}
+
+static void send_event(scene *s, const event *e) {
+    if (e->kind == EVENT_OPEN)
+        open_slot(s, e->slot, e->generation);
+    else if (e->kind == EVENT_CLOSE)
+        bench_close(&s->b, e->slot, e->generation);
+    else if (e->kind == EVENT_STEP)
+        send_step(s, e);
+    else if (s->device)
+        test_device_reset(s->device, 0);
+}
+
+/* One turn of coordinator and neighbour. */
+static bool look(void *ctx) {
+    scene *s = ctx;
+    test_clock_advance(s->clock, TURN_NS);
+    if (++s->n_turns > MOST_TURNS)
+        fail_msg("the stage hangs: %d of %d steps have ended", s->n_said, s->n_steps);
+    receive(s);
+    const event *e = &s->events[s->n_sent];
+    if (s->n_sent < s->n_events && s->n_said >= e->after_steps && (!s->device || steps_begun(s) >= e->after_begun) &&
+        s->n_steps < s->n_said + RING_SLOTS) {
+        send_event(s, e);
+        s->n_sent++;
+    }
+    if (s->n_inputs < s->n_steps && test_clock_now_ns(s->clock) >= s->input_ns + INPUT_NS)
+        send_input(s);
+    return s->n_sent == s->n_events && s->n_said == s->n_steps;
+}
+
+static int64_t step_ns(void *ctx, const mr_program_desc *program, const mr_run *run) {
+    (void)ctx;
+    (void)program;
+    (void)run;
+    return STEP_NS;
+}
+
+static void wants_devices(Millrace__Plan *plan) {
+    plan->fast_numerics = true;
+}
+
+/* Plays the events to a tail that computes on a device or on the CPU. */
+static void play(scene *s, bool on_device) {
+    const test_device_options options = {.ops = TEST_DEVICE_ALL_OPS,
+                                         .costs = {.call_ns = 2000, .byte_ns = 0.1, .program_ns = step_ns},
+                                         .clock = s->clock};
+    mr_devices devices = {0};
+    mr_err err;
+    if (on_device) {
+        expect_ok(test_device_create(&options, &s->device, &err), &err);
+        devices.list = (mr_backends){.at = {s->device}, .n = 1, .whole_layers = {N_LAYERS}};
+    }
+    bench_connect(&s->b, TAIL);
+    bench_peer_opens(&s->b, MR_LINK_ACTIVATIONS);
+    expect_ok(
+        mr_inbox_create(s->b.peer, TAIL, MR_LINK_TOKENS, EPOCH, RING_SLOTS, MR_MAX_TOKENS_BYTES, &s->to_head, &err),
+        &err);
+    bench_plan(&s->b, 2, wants_devices);
+    bench_work_here(&s->b, on_device ? &devices : NULL, look, s);
+    assert_int_equal(s->b.status, MR_OK);
+}
+
+static void scene_init(scene *s) {
+    *s = (scene){.clock = test_clock_create(1000)};
+    assert_non_null(s->clock);
+}
+
+static void scene_deinit(scene *s) {
+    mr_inbox_destroy(s->to_head);
+    bench_end(&s->b);
+    mr_backend_destroy(s->device);
+    test_clock_destroy(s->clock);
+}
+
+static void add(scene *s, event e) {
+    assert_true(s->n_events < MAX_EVENTS);
+    s->events[s->n_events++] = e;
+}
+
+static void expect_same(const scene *got, const scene *want, int from) {
+    assert_int_equal(got->n_said, want->n_said);
+    for (int i = from; i < want->n_said; i++) {
+        assert_int_equal(got->said[i].step, want->said[i].step);
+        assert_int_equal(got->said[i].n_tokens, want->said[i].n_tokens);
+        assert_int_equal(got->said[i].id, want->said[i].id);
+        assert_memory_equal(&got->said[i].logprob, &want->said[i].logprob, sizeof(float));
+    }
+}
+
+/* Two sequences decode in turn. The events of both plays are the same. */
+static void add_decoding(scene *s, int n_steps) {
+    for (uint32_t slot = 0; slot < 2; slot++) {
+        add(s, (event){.kind = EVENT_OPEN, .slot = slot, .generation = 1});
+        add(s, (event){.kind = EVENT_STEP, .slot = slot, .generation = 1, .n_rows = 3, .block_id = slot});
+    }
+    add(s, (event){.kind = EVENT_COUNT, .after_steps = 2});
+    for (int i = 0; i < n_steps; i++)
+        add(s, (event){.kind = EVENT_STEP,
+                       .slot = (uint32_t)i % 2,
+                       .generation = 1,
+                       .position = 3 + (uint32_t)i / 2,
+                       .n_rows = 1,
+                       .block_id = 2 + (uint32_t)i % 2});
+}
+
+/* Activations come in time, but only just: a stage that sends results, takes messages and starts the next step while
+ * the device is idle would leave a gap after each step. */
+static void test_steps_without_a_gap(void **state) {
+    (void)state;
+    enum { STEPS = 24 };
+    scene cpu, s;
+    scene_init(&cpu);
+    scene_init(&s);
+    add_decoding(&cpu, STEPS);
+    add_decoding(&s, STEPS);
+    play(&cpu, false);
+    play(&s, true);
+    expect_same(&s, &cpu, 0);
+    test_device_stats stats = test_device_get_stats(s.device);
+    assert_int_equal(stats.n_submits, STEPS);
+    assert_int_equal(stats.n_sets, 2 * STEPS); /* the record, and the row of the stage before */
+    assert_int_equal(stats.n_gets, STEPS);     /* the logits */
+    print_message("%d steps: busy %lld us, idle %lld us in %d gaps\n", STEPS, (long long)stats.busy_ns / 1000,
+                  (long long)stats.idle_ns / 1000, (int)stats.n_gaps);
+    assert_int_equal(stats.n_gaps, 0);
+    scene_deinit(&s);
+    scene_deinit(&cpu);
+}
+
+/* The first sequence is closed, and another one is opened in its slot with its KV block, while the device works on a
+ * row of the first one. The tail samples nothing for this row, and the other sequence gets its bits. */
+static void test_a_slot_changes_hands_during_a_step(void **state) {
+    (void)state;
+    scene cpu, s, *both[] = {&cpu, &s};
+    for (int i = 0; i < 2; i++) {
+        scene_init(both[i]);
+        add(both[i], (event){.kind = EVENT_OPEN, .slot = 0, .generation = 1});
+        add(both[i], (event){.kind = EVENT_STEP, .slot = 0, .generation = 1, .n_rows = 3, .block_id = 2});
+        add(both[i],
+            (event){.kind = EVENT_STEP, .slot = 0, .generation = 1, .position = 3, .n_rows = 1, .after_steps = 1});
+        add(both[i], (event){.kind = EVENT_CLOSE, .slot = 0, .generation = 1, .after_steps = 1, .after_begun = 2});
+        add(both[i], (event){.kind = EVENT_OPEN, .slot = 0, .generation = 2});
+        add(both[i], (event){.kind = EVENT_STEP, .slot = 0, .generation = 2, .n_rows = 3, .block_id = 2});
+        play(both[i], i == 1);
+    }
+    assert_int_equal(cpu.said[1].n_tokens, 1);
+    assert_int_equal(s.said[1].n_tokens, 0);
+    assert_int_equal(s.said[2].generation, 2);
+    expect_same(&s, &cpu, 2);
+    scene_deinit(&s);
+    scene_deinit(&cpu);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_without_a_gap),
+        cmocka_unit_test(test_a_slot_changes_hands_during_a_step),
+    };
+    bench_model_create();
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    bench_model_remove();
+    return failed;
+}
