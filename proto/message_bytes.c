@@ -46,7 +46,10 @@ enum { FILE_PART_BYTES = 4 + 2 * 8 + 9 + 6 + 2 + 2 * MR_MAX_PART_SOURCES };
 _Static_assert(MR_MAX_STAGES <= 1 << 14 && (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES <= UINT64_C(1) << 49 &&
                    8 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_LOBBY_BYTES,
                "lists of askers and parts may not fit their message");
-_Static_assert(16 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_HELLO_BYTES,
+enum { DIGEST_PART_BYTES = 3 + 8 }; /* an op and a type below 2^16; a digest */
+_Static_assert(16 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * FILE_PART_BYTES +
+                       MR_MAX_DIGEST_PARTS * DIGEST_PART_BYTES <=
+                   MR_MAX_HELLO_BYTES,
                "a hello may not fit its message");
 
 /* The packed size of a number below limit. */

@@ -75,9 +75,11 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .numerics = h->numerics,
                            .cores = (int32_t)h->cores,
                            .threads = (int32_t)h->threads,
-                           .self_test = h->self_test,
                            .memory_bytes = h->memory_bytes,
                            .memory_group = h->memory_group};
+    for (size_t i = 0; i < h->n_digest_of; i++)
+        info->digest.parts[info->digest.n++] =
+            (mr_digest_part){(int32_t)(h->digest_of[i] >> 8), (int32_t)(h->digest_of[i] & 255), h->digest_bits[i]};
     snprintf(info->version, sizeof info->version, "%s", h->version);
     snprintf(info->host, sizeof info->host, "%s", h->host);
     snprintf(info->isa, sizeof info->isa, "%s", h->isa);
@@ -156,6 +158,22 @@ mr_status mr_roll_call_wait(mr_roll_call *r, int64_t deadline_ns, bool (*missing
 
 /* --- Checks ------------------------------------------------------------------------------------------------------ */
 
+/* Checks that the CPUs of a rank (b) and of rank 0 (a) compute the same bits. */
+static mr_status check_bits(const mr_rank_info *a, const mr_rank_info *b, mr_err *err) {
+    char differ[MR_ERR_TEXT_BYTES / 2];
+    if (mr_digest_compare(&a->digest, &b->digest, differ, sizeof differ) > 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "its CPU (%s) computes other bits than that of rank 0 (%s) in: %s; hint: another build, or a "
+                          "fault of its hardware",
+                          b->isa, a->isa, differ);
+    if (a->digest.n != b->digest.n && b->status == MR_OK)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "it says what its CPU computes in %" PRId32 " parts, rank 0 in %" PRId32
+                          "; hint: install the same version on every host",
+                          b->digest.n, a->digest.n);
+    return MR_OK;
+}
+
 /* Checks a rank (b) against rank 0 (a). */
 static mr_status check_rank(const mr_roll_call *r, int32_t rank, mr_err *err) {
     const mr_rank_info *a = &r->infos[0], *b = &r->infos[rank];
@@ -166,13 +184,11 @@ static mr_status check_rank(const mr_roll_call *r, int32_t rank, mr_err *err) {
     if (a->numerics != b->numerics)
         return mr_err_set(err, MR_E_UNSUPPORTED, "it follows numerics %" PRIu32 ", rank 0 numerics %" PRIu32,
                           b->numerics, a->numerics);
+    mr_status status = check_bits(a, b, err); /* first: bits of a device that differ from those of a wrong CPU */
+    if (status != MR_OK)
+        return status;
     if (b->status != MR_OK)
         return mr_err_set(err, b->status, "%s", b->problem);
-    if (a->self_test != b->self_test)
-        return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "its kernels (%s) compute other bits than those of rank 0 (%s): self-test 0x%016" PRIx64
-                          ", not 0x%016" PRIx64 "; hint: another build, or a fault of its hardware",
-                          b->isa, a->isa, b->self_test, a->self_test);
     return roll_call_check_parts(r, rank, err);
 }
 

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "backends/digest/digest.h"
 #include "proto/channel.h"
 
 /* A part of the model file. A whole file is one part. */
@@ -28,7 +29,8 @@ typedef struct mr_rank_info {
     mr_status status;     /* the status of that reason; MR_OK: the rank can take part */
     uint32_t numerics;
     int32_t cores, threads;
-    uint64_t self_test, memory_bytes, memory_group;
+    uint64_t memory_bytes, memory_group;
+    mr_digest digest;    /* of what its CPU computes */
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
     mr_rank_part *parts; /* [n_parts] */
 } mr_rank_info;

@@ -13,6 +13,7 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/cluster/test_roll_call_hello.h"
 #include "tests/support/test.h"
 #include "worker/lobby/lobby.h"
 
@@ -200,33 +201,6 @@ static void test_takes_part_twice(void **state) {
 
 /* --- Ranks that the test plays ----------------------------------------------------------------------------------- */
 
-enum { N_PARTS = 3 };
-
-/* Of the hello that is made: one part, or N_PARTS. */
-static Millrace__FilePart file_parts[N_PARTS];
-
-static void good_hello(Millrace__Hello *h) {
-    static Millrace__FilePart *points[N_PARTS] = {&file_parts[0], &file_parts[1], &file_parts[2]};
-    static char version[] = "1.2.3", host[] = "node", isa[] = "avx2", path[] = "/data/model.gguf";
-    *h = (Millrace__Hello)MILLRACE__HELLO__INIT;
-    h->version = version;
-    h->host = host;
-    h->isa = isa;
-    h->model_path = path;
-    h->numerics = 1;
-    h->cores = 8;
-    h->threads = 4;
-    h->self_test = 0x1111;
-    for (int i = 0; i < N_PARTS; i++) {
-        millrace__file_part__init(&file_parts[i]);
-        file_parts[i].bytes = 1000;
-        file_parts[i].header_bytes = 100;
-        file_parts[i].digest = 0x2222u + (unsigned)i;
-    }
-    h->n_parts = 1;
-    h->parts = points;
-}
-
 static void send_report(rig *r, int32_t i, const Millrace__Report *report) {
     rank *k = &r->ranks[i];
     uint8_t *payload = NULL;
@@ -322,7 +296,7 @@ static void other_version(Millrace__Hello *h) {
 }
 static void other_numerics(Millrace__Hello *h) {
     h->numerics = 2;
-    h->self_test = 3;
+    h->digest_bits[0] = 3;
 }
 static void a_problem(Millrace__Hello *h) {
     h->status = MR_E_FORMAT;
@@ -330,7 +304,14 @@ static void a_problem(Millrace__Hello *h) {
     h->n_parts = 0;
 }
 static void other_bits(Millrace__Hello *h) {
-    h->self_test = 0x1112;
+    h->digest_bits[0] = 0x1112;
+}
+static void other_bits_of_all(Millrace__Hello *h) {
+    a_problem(h); /* the bits of the CPU are compared first */
+    h->digest_bits[0] = h->digest_bits[1] = 0;
+}
+static void fewer_parts(Millrace__Hello *h) {
+    h->n_digest_of = h->n_digest_bits = 1;
 }
 static void other_size(Millrace__Hello *h) {
     h->parts[0]->bytes = 1001;
@@ -353,7 +334,11 @@ static void test_refusals(void **state) {
         {other_version, MR_E_UNSUPPORTED, "endpoint 1: it runs millrace 1.2.4, rank 0 runs 1.2.3"},
         {other_numerics, MR_E_UNSUPPORTED, "endpoint 1: it follows numerics 2, rank 0 numerics 1"},
         {a_problem, MR_E_FORMAT, "endpoint 1: no GGUF file"},
-        {other_bits, MR_E_UNSUPPORTED, "endpoint 1: its kernels (avx2) compute other bits than those of rank 0"},
+        {other_bits, MR_E_UNSUPPORTED,
+         "endpoint 1: its CPU (avx2) computes other bits than that of rank 0 (avx2) in: matmul Q4_K; hint: another "
+         "build, or a fault of its hardware"},
+        {other_bits_of_all, MR_E_UNSUPPORTED, "in: matmul Q4_K, rope; hint"},
+        {fewer_parts, MR_E_UNSUPPORTED, "endpoint 1: it says what its CPU computes in 1 parts, rank 0 in 2"},
         {other_size, MR_E_FORMAT,
          "endpoint 1: its model file /data/model.gguf has 1001 bytes, that of endpoint 0, /data/model.gguf, has 1000; "
          "hint: copy the same file to both, or remove the wrong one"},

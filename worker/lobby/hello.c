@@ -16,6 +16,7 @@
 #include "engine/base/numerics.h"
 #include "engine/gguf/gguf_digest.h"
 
+_Static_assert((int)MR_DIGEST_PARTS == (int)MR_MAX_DIGEST_PARTS, "a hello holds the parts of a digest");
 _Static_assert((int)MR_GGUF_MAX_PARTS == (int)MR_MAX_FILE_PARTS, "a hello holds the parts of a model");
 
 /* A digest of the control groups of this process. Control groups limit memory beside the memory of the host. */
@@ -61,18 +62,25 @@ static mr_status look_at_file(mr_hello *h, const char *path) {
     return status;
 }
 
-/* One thread is faster than several: the programs of a digest are small. */
-static mr_status digest_cpu(mr_digest *out, mr_err *err) {
+/* One thread is faster than several, because the programs of a digest are small. */
+static mr_status digest_cpu(mr_hello *h, mr_err *err) {
+    mr_digest d = {.n = 0};
     mr_backend *be = NULL;
     mr_status status = mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, err);
     if (status == MR_OK)
-        status = mr_digest_compute(be, NULL, out, err);
+        status = mr_digest_compute(be, NULL, &d, err);
     mr_backend_destroy(be);
+    for (int32_t i = 0; i < d.n; i++) {
+        h->digest_of[i] = (uint32_t)d.parts[i].op << 8 | (uint32_t)d.parts[i].type;
+        h->digest_bits[i] = d.parts[i].bits;
+    }
+    h->message.n_digest_of = h->message.n_digest_bits = (size_t)d.n;
+    h->message.digest_of = h->digest_of;
+    h->message.digest_bits = h->digest_bits;
     return status;
 }
 
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem) {
-    mr_digest digest;
     mr_cores cores;
     mr_cores_get(&cores);
     *h = (mr_hello){0};
@@ -89,15 +97,11 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.memory_group = memory_group();
     if (model_path)
         h->message.model_path = (char *)(uintptr_t)model_path;
-    mr_status status = MR_OK;
+    mr_status status = digest_cpu(h, &h->problem);
     if (problem) {
         h->problem = *problem;
         status = problem->status;
     }
-    if (status == MR_OK)
-        status = digest_cpu(&digest, &h->problem);
-    if (status == MR_OK)
-        h->message.self_test = mr_digest_sum(&digest);
     if (status == MR_OK)
         status = look_at_file(h, model_path);
     h->message.status = (uint32_t)status;

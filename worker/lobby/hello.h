@@ -1,4 +1,5 @@
-/* worker/lobby/hello.h - the first message of a rank: versions, cores, memory, and the model file that it found.
+/* worker/lobby/hello.h - the first message of a rank: versions, cores, memory, what its CPU computes, and the model
+ * file that it found.
  * Owns:    the texts that the message points to, except model_path. Threads: one thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_HELLO_H
@@ -12,12 +13,15 @@ typedef struct mr_hello {
     Millrace__Hello message;
     char host[64];
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_pointers[MR_MAX_FILE_PARTS];
+    uint32_t digest_of[MR_MAX_DIGEST_PARTS];
+    uint64_t digest_bits[MR_MAX_DIGEST_PARTS];
     mr_err problem;
 } mr_hello;
 
-/* Fills the message. The message points into h and to model_path. problem: why this rank cannot take part; NULL: no
- * problem is known. model_path may be NULL if there is a problem. An error becomes the status and text of the message.
- * A missing part of the model file is not an error: its bytes are 0 then. Without any part, n_parts is 0. */
+/* Fills the message, which takes some 10 ms. The message points into h and to model_path. problem: why this rank cannot
+ * take part; NULL: no problem is known. model_path may be NULL if there is a problem. An error becomes the status and
+ * text of the message. A missing part of the model file is not an error: its bytes are 0 then. Without any part,
+ * n_parts is 0. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
 
 #endif

@@ -305,6 +305,10 @@ static void test_lobby_limits(void **state) {
     BROKEN_REPORT(HELLO, hello.status = 99, "hello: status is 99");
     BROKEN_REPORT(HELLO, hello.cores = (1 << 20) + 1, "hello: cores is 1048577");
     BROKEN_REPORT(HELLO, hello.threads = UINT32_MAX, "hello: threads is 4294967295");
+    BROKEN_REPORT(HELLO, hello.n_digest_of--, "hello: the number of digest_bits is 192, allowed is 191 to 191");
+    BROKEN_REPORT(HELLO, hello.n_digest_bits = 0, "hello: the number of digest_bits is 0, allowed is 192 to 192");
+    BROKEN_REPORT(HELLO, hello.n_digest_of++, "the number of digest_of is 193");
+    BROKEN_REPORT(HELLO, digest_of[190] = 1 << 16, "digest_of 190 is 65536, allowed is below 65536");
     BROKEN_REPORT(PONG, pong.clock_ns++, "clock_ns is 2305843009213693952");
     BROKEN_REPORT(PONG, pong.clock_ns = -1, "pong: clock_ns is -1, allowed is 0 to");
     samples s;

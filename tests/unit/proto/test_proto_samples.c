@@ -167,7 +167,14 @@ static void hello_init(samples *s) {
     s->hello.status = MR_E_NOT_FOUND;
     s->hello.numerics = 1;
     s->hello.cores = s->hello.threads = 64;
-    s->hello.self_test = s->hello.memory_group = UINT64_MAX;
+    s->hello.memory_group = UINT64_MAX;
+    s->hello.n_digest_of = s->hello.n_digest_bits = MR_MAX_DIGEST_PARTS;
+    s->hello.digest_of = s->digest_of;
+    s->hello.digest_bits = s->digest_bits;
+    for (size_t i = 0; i < MR_MAX_DIGEST_PARTS; i++) {
+        s->digest_of[i] = UINT16_MAX;
+        s->digest_bits[i] = UINT64_MAX;
+    }
     s->hello.memory_bytes = UINT64_MAX;
     s->hello.n_parts = MR_MAX_FILE_PARTS;
     s->hello.parts = s->part_points;

@@ -48,6 +48,8 @@ typedef struct samples {
     Millrace__Failure failure;
     Millrace__LoadProgress progress;
     Millrace__Hello hello;
+    uint32_t digest_of[MR_MAX_DIGEST_PARTS + 1];
+    uint64_t digest_bits[MR_MAX_DIGEST_PARTS + 1];
     Millrace__Pong pong;
     Millrace__Spans spans;
     Millrace__Seconds seconds;
