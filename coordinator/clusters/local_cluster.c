@@ -11,6 +11,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
+#include "worker/stage/devices_check.h"
 #include "worker/worker.h"
 
 typedef struct stage_thread {
@@ -79,6 +80,8 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     mr_status status = mr_cpu_backend_create(&options, &t->backend, err);
     if (status == MR_OK)
         status = mr_devices_create(&c->config.devices, n_threads, cpu_ids, &t->devices, err);
+    if (status == MR_OK)
+        status = mr_devices_check(&t->devices, err);
     if (status == MR_OK)
         status = open_channel(c, idx, &t->channel, err);
     if (status != MR_OK)

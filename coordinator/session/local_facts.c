@@ -9,6 +9,7 @@
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
 #include "worker/lobby/lobby.h"
+#include "worker/stage/devices_check.h"
 
 enum { MAX_REQUESTS = 64 }; /* posted by one rank; the coordinator may post as many for each rank */
 static const int64_t PATIENCE_NS = 60 * MR_NS_PER_S;
@@ -56,6 +57,8 @@ static mr_status start_rank(local_ranks *l, int32_t idx, const char *cache_dir, 
     mr_status status = mr_cpu_backend_create(&options, &k->lobby.backend, err);
     if (status == MR_OK)
         status = mr_devices_create(&c->devices, c->threads_per_stage, k->cpu_ids, &k->devices, err);
+    if (status == MR_OK)
+        status = mr_devices_check(&k->devices, err);
     if (status == MR_OK)
         status = mr_local_channel_open(l->hub, idx, &k->lobby.channel, err);
     if (status != MR_OK)

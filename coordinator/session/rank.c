@@ -14,6 +14,7 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "worker/lobby/lobby.h"
+#include "worker/stage/devices_check.h"
 
 enum {
     MAX_REQUESTS = 1 << 14, /* posted by one endpoint */
@@ -97,7 +98,7 @@ static mr_status create_backends(const rank_process *p, mr_backend **out, mr_dev
     mr_status status = mr_cpu_backend_create(&options, out, err);
     if (status == MR_OK)
         status = mr_devices_create(&p->config.devices, p->n_threads, options.cpu_ids, out_devices, err);
-    return status;
+    return status == MR_OK ? mr_devices_check(out_devices, err) : status;
 }
 
 static void run_rank(void *ctx) {
