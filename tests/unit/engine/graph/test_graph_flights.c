@@ -205,6 +205,33 @@ static void test_runs_of_one_graph(void **state) {
     bench_destroy(&b);
 }
 
+/* What a run reads may be written again when the device has begun with the run, long before the run is done. */
+static void test_a_run_has_begun(void **state) {
+    (void)state;
+    enum { NODE_NS = 1000, CALL_NS = 100 };
+    test_device_options o = without_soft_cap();
+    o.max_delay_us = 0;
+    o.clock = test_clock_create(0);
+    o.costs = (test_device_costs){.call_ns = CALL_NS, .node_ns = NODE_NS};
+    bench b = bench_make(&o, false);
+    mr_err err = {0};
+    assert_true(mr_graph_flight_has_begun(b.flights[0])); /* there is no run */
+    for (int i = 0; i < 2; i++)
+        expect_ok(start(&b, i, &err), &err);
+    assert_false(mr_graph_flight_has_begun(b.flights[0]));
+    test_clock_advance(o.clock, CALL_NS); /* the set */
+    assert_true(mr_graph_flight_has_begun(b.flights[0]));
+    assert_false(mr_graph_flight_has_begun(b.flights[1]));
+    assert_false(is_done(&b, 0, 0));
+    test_clock_advance(o.clock, b.rig.stats.n_nodes * NODE_NS + 2 * CALL_NS);
+    assert_false(mr_graph_flight_has_begun(b.flights[1]));
+    assert_true(is_done(&b, 0, 0));
+    assert_true(is_done(&b, 1, MR_NEVER));
+    assert_true(mr_graph_flight_has_begun(b.flights[1]));
+    bench_destroy(&b);
+    test_clock_destroy(o.clock);
+}
+
 /* Two buckets in the same work memory: a run of each, in turn. */
 static void test_runs_of_two_graphs(void **state) {
     (void)state;
@@ -358,10 +385,15 @@ static void test_a_device_that_breaks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_start_queues_the_whole_run), cmocka_unit_test(test_the_host_goes_on_in_polls),
-        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),  cmocka_unit_test(test_runs_of_one_graph),
-        cmocka_unit_test(test_runs_of_two_graphs),           cmocka_unit_test(test_times_are_those_of_the_device),
-        cmocka_unit_test(test_a_mark_that_is_not_reached),   cmocka_unit_test(test_a_run_is_given_up),
+        cmocka_unit_test(test_a_start_queues_the_whole_run),
+        cmocka_unit_test(test_the_host_goes_on_in_polls),
+        cmocka_unit_test(test_on_the_cpu_a_start_is_a_run),
+        cmocka_unit_test(test_runs_of_one_graph),
+        cmocka_unit_test(test_a_run_has_begun),
+        cmocka_unit_test(test_runs_of_two_graphs),
+        cmocka_unit_test(test_times_are_those_of_the_device),
+        cmocka_unit_test(test_a_mark_that_is_not_reached),
+        cmocka_unit_test(test_a_run_is_given_up),
         cmocka_unit_test(test_a_device_that_breaks),
     };
     return cmocka_run_group_tests_name("graph_flights", tests, NULL, NULL);
