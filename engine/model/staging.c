@@ -3,17 +3,10 @@
 #include "engine/model/staging.h"
 
 #include "engine/base/clock.h"
-#include "engine/base/mem.h"
 
-mr_status staging_init(staging *ring, size_t bytes, mr_err *err) {
+mr_status staging_init(staging *ring, const mr_backends *readers, size_t bytes, mr_err *err) {
     *ring = (staging){.bytes = bytes};
-    for (int i = 0; i < STAGING_SLOTS; i++) {
-        ring->slots[i].data = mr_alloc(bytes);
-        if (!ring->slots[i].data)
-            return mr_err_set(err, MR_E_NO_MEMORY, "no memory to load weights through: %d buffers of %zu bytes",
-                              STAGING_SLOTS, bytes);
-    }
-    return MR_OK;
+    return mr_pinned_create(readers, STAGING_SLOTS * bytes, &ring->memory, err);
 }
 
 static mr_status wait_for_reader(staging_slot *s, mr_err *err) {
@@ -27,8 +20,8 @@ mr_status staging_deinit(staging *ring, mr_err *err) {
     for (int i = 0; i < STAGING_SLOTS; i++) {
         mr_status end = wait_for_reader(&ring->slots[i], status == MR_OK ? err : NULL);
         status = status == MR_OK ? end : status;
-        mr_free(ring->slots[i].data);
     }
+    mr_pinned_destroy(&ring->memory);
     *ring = (staging){0};
     return status;
 }
@@ -36,7 +29,7 @@ mr_status staging_deinit(staging *ring, mr_err *err) {
 mr_status staging_take(staging *ring, uint8_t **out, mr_err *err) {
     mr_status status = wait_for_reader(&ring->slots[ring->at], err);
     if (status == MR_OK)
-        *out = ring->slots[ring->at].data;
+        *out = ring->memory.data + (size_t)ring->at * ring->bytes;
     return status;
 }
 

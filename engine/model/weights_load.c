@@ -189,7 +189,7 @@ static mr_status load_all(mr_weights *ws, load_state *state, mr_err *err) {
     size_t staging_bytes = 0;
     mr_status status = weights_visit(ws, note_staging, &staging_bytes, err);
     if (status == MR_OK)
-        status = staging_init(&state->staging, staging_bytes, err);
+        status = staging_init(&state->staging, &ws->backends, mr_round_up(staging_bytes, 64), err);
     if (status == MR_OK)
         status = start_reading(ws, state, err);
     if (status == MR_OK)

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "backends/pinned.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "worker/stage/state_program.h"
@@ -34,6 +35,7 @@ struct mr_stage_state {
     mr_state_tensors tensors;
     mr_tensor table; /* shape of the block tables */
     state_limits limits;
+    mr_pinned memory;      /* of mirror and records */
     int32_t *mirror;       /* [sequence slots][row_ints]: all block tables, with the collected changes */
     int32_t row_ints;      /* of a row of a block table */
     int32_t *changed;      /* [n_changed] slots with collected entries: [first[slot], last[slot]) */
@@ -189,16 +191,18 @@ static mr_status allocate_host(mr_stage_state *s, mr_err *err) {
     s->shapes = mr_alloc_array(n_layers, sizeof *s->shapes);
     s->home = mr_alloc_array(n_layers, sizeof *s->home);
     s->kv_tensors = mr_alloc_array(2 * n_layers, sizeof *s->kv_tensors);
-    s->mirror = mr_alloc_array(n_slots, s->table.row_bytes);
     s->changed = mr_alloc_array(3 * n_slots, sizeof *s->changed);
     s->from = mr_alloc_array(2 * (size_t)s->limits.n_copies, sizeof *s->from);
-    s->records = mr_alloc_array(RECORDS * state_record_ints(&s->limits), sizeof *s->records);
-    if (!s->shapes || !s->home || !s->kv_tensors || !s->mirror || !s->changed || !s->from || !s->records)
+    if (!s->shapes || !s->home || !s->kv_tensors || !s->changed || !s->from)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the state of a stage");
     s->first = s->changed + n_slots;
     s->last = s->first + n_slots;
     s->to = s->from + s->limits.n_copies;
-    return MR_OK;
+    size_t record_bytes = RECORDS * state_record_ints(&s->limits) * sizeof *s->records;
+    mr_status status = mr_pinned_create(&s->backends, s->table.bytes + record_bytes, &s->memory, err);
+    s->mirror = (int32_t *)(void *)s->memory.data;
+    s->records = s->mirror + s->table.bytes / sizeof *s->mirror;
+    return status;
 }
 
 mr_status mr_stage_state_create(const mr_stage_config *c, const mr_backends *backends, mr_stage_state **out,
@@ -255,10 +259,9 @@ void mr_stage_state_destroy(mr_stage_state *s) {
     mr_free(s->shapes);
     mr_free(s->home);
     mr_free(s->kv_tensors);
-    mr_free(s->mirror);
+    mr_pinned_destroy(&s->memory);
     mr_free(s->changed);
     mr_free(s->from);
-    mr_free(s->records);
     mr_free(s);
 }
 
