@@ -120,7 +120,7 @@ static void fuse_gate_up(mr_graph *g, int32_t at) {
     both.in[0] = gate->in[0];
     both.in[1] = up->in[0];
     both.in[2] = gate->in[1];
-    if (first_backend(g, up) != b || first_backend(g, n) != b || may_move(g, b) || !graph_can_run(g, b, &both))
+    if (first_backend(g, up) != b || may_move(g, b) || !graph_can_run(g, b, &both))
         return;
     *n = both;
     gate->op = up->op = MR_OP_COUNT;

@@ -136,6 +136,20 @@ static void test_measured_rows_decide_who_multiplies(void **state) {
     }
 }
 
+/* Gate and up are one node where their matrices are, although a device in front in the list could run the gate. */
+static void test_gate_and_up_fuse_where_their_matrices_are(void **state) {
+    (void)state;
+    rig r = rig_make(BIT(MR_OP_MATMUL) | BIT(MR_OP_GLU) | BIT(MR_OP_GATE_UP), 0);
+    int32_t x = add_rows(r.g), gate = product(&r, 1, x), up = product(&r, 1, x);
+    int32_t y = mr_graph_glu(r.g, gate, up, (mr_glu){0});
+    mr_graph_output(r.g, y);
+    rig_finish(&r);
+    assert_int_equal(maker_of(r.g, y)->op, MR_OP_GATE_UP);
+    assert_int_equal(home_of(&r, y), 1);
+    assert_int_equal(r.stats.n_nodes, 1);
+    rig_destroy(&r);
+}
+
 static void test_what_cannot_be(void **state) {
     (void)state;
     mr_err err = {0};
@@ -259,6 +273,7 @@ int main(void) {
         cmocka_unit_test(test_from_device_to_device),
         cmocka_unit_test(test_the_first_of_the_list_is_preferred),
         cmocka_unit_test(test_measured_rows_decide_who_multiplies),
+        cmocka_unit_test(test_gate_and_up_fuse_where_their_matrices_are),
         cmocka_unit_test(test_what_cannot_be),
         cmocka_unit_test(test_the_host_waits_before_it_writes_over_what_is_copied),
         cmocka_unit_test(test_copies_take_the_rows_that_are_real),
