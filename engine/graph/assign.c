@@ -147,16 +147,20 @@ static int64_t border_bytes(const mr_graph *g, const edges *e, int32_t i, int32_
     return bytes;
 }
 
-/* First guess for a free node: the backend that computes the largest of its inputs. */
+/* First guess for a free node: the backend that computes the largest of its inputs; of inputs of one size the last one
+ * that is computed, so that a sum follows the layer, not what the layer began with. */
 static void follow_inputs(mr_graph *g, const edges *e) {
     for (int32_t i = 0; i < g->n_nodes; i++) {
         mr_node *n = &g->nodes[i];
         size_t most = 0;
+        int32_t from = -1;
         for (int k = 0; k < MR_MAX_INPUTS && e->is_free[i]; k++) {
             int32_t p = n->in[k] == MR_NO_TENSOR ? -1 : e->producer[n->in[k]];
-            if (p < 0 || !(e->may[i] >> g->nodes[p].backend & 1) || g->tensors[n->in[k]].bytes <= most)
+            size_t bytes = g->tensors[n->in[k]].bytes;
+            if (p < 0 || !(e->may[i] >> g->nodes[p].backend & 1) || bytes < most || (bytes == most && p < from))
                 continue;
-            most = g->tensors[n->in[k]].bytes;
+            most = bytes;
+            from = p;
             n->backend = g->nodes[p].backend;
         }
     }

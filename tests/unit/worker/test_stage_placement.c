@@ -166,6 +166,42 @@ static void test_any_mix_of_layers(void **state) {
     }
 }
 
+/* Two devices in a row and the CPU: each device runs one program, and only its last rows come back. */
+static void test_only_rows_cross_the_border(void **state) {
+    (void)state;
+    static const char *const names[] = {"deepseek2", "gpt-oss", "gemma3", "qwen2moe"};
+    static logits out;
+    for (int i = 0; i < 4; i++) {
+        tiny_model *m = open_model(names[i]);
+        chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .max_context = CONTEXT};
+        mr_err err = {0};
+        for (int32_t d = 0; d < MAX_DEVICES; d++) {
+            test_device_options o = {.ops = TEST_DEVICE_ALL_OPS, .seed = 1};
+            expect_ok(test_device_create(&o, &config.devices.at[config.devices.n++], &err), &err);
+            config.devices.whole_layers[d] = 1;
+        }
+        assert_true(m->info.n_layers > MAX_DEVICES);
+        chain *p = chain_create(m, &config);
+        chain_row rows[3];
+        for (int32_t position = 0; position < 6; position += 3) {
+            for (int32_t d = 0; d < MAX_DEVICES; d++)
+                test_device_reset(config.devices.at[d], 0);
+            chain_step(p, rows, add_rows(rows, 0, 0, position, position + 3, out));
+        }
+        size_t row_bytes = mr_round_up((size_t)m->info.d_model * sizeof(float), 64);
+        for (int32_t d = 0; d < MAX_DEVICES; d++) {
+            test_device_stats stats = test_device_get_stats(config.devices.at[d]);
+            assert_int_equal(stats.n_submits, 1);
+            assert_int_equal(stats.n_gets, 1);
+            assert_int_equal(stats.get_bytes, 3 * row_bytes);
+        }
+        chain_destroy(p);
+        for (int32_t d = 0; d < MAX_DEVICES; d++)
+            mr_backend_destroy(config.devices.at[d]);
+        tiny_model_destroy(m);
+    }
+}
+
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
 /* Embedding and output matrix go to the device in several parts, the last of which ends within a panel. */
@@ -262,6 +298,7 @@ static void test_a_device_needs_what_was_measured(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_mix_of_layers),
+        cmocka_unit_test(test_only_rows_cross_the_border),
         cmocka_unit_test(test_large_tensors_are_loaded_in_parts),
         cmocka_unit_test(test_a_device_needs_what_was_measured),
     };
