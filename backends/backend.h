@@ -34,7 +34,9 @@
  * Owns:    a backend owns the memory of its buffers and its threads. Buffers and programs must be destroyed before the
  *          backend.
  * Threads: the caller serialises all calls on one backend. Two backends are independent.
- * Errors:  any call may return MR_E_NO_MEMORY. A device may return MR_E_DEVICE, which is permanent. */
+ * Errors:  any call may return MR_E_NO_MEMORY. A device may return MR_E_DEVICE, which is permanent: when a call has
+ *          returned it, no work of the device is under way any more, and later calls that need the device return it,
+ *          too. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_BACKEND_H
 #define MR_BACKENDS_BACKEND_H
@@ -158,6 +160,13 @@ typedef struct mr_backend_ops {
 struct mr_backend {
     const mr_backend_ops *ops;
 };
+
+/* Waits until the backend has done all its work, before memory is freed that the work uses. */
+static inline void mr_backend_drain(mr_backend *be) {
+    mr_fence fence;
+    if (be->ops->mark(be, &fence, NULL) == MR_OK)
+        (void)!be->ops->wait(be, fence, INT64_MAX, NULL);
+}
 
 static inline void mr_backend_destroy(mr_backend *be) {
     if (be)

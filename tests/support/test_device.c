@@ -97,6 +97,9 @@ static mr_status add_buffer(test_device *d, const device_buffer *made, mr_buffer
 static mr_status buffer_create(mr_backend *base, size_t bytes, mr_buffer **out, mr_err *err) {
     test_device *d = (test_device *)base;
     size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = mr_round_up(bytes + 1, page);
+    mr_status status = test_device_count(d, TEST_DEVICE_BUFFER_CREATE, err);
+    if (status != MR_OK)
+        return status;
     if (d->options.memory_bytes > 0 && bytes > d->options.memory_bytes - d->stats.live_bytes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu bytes on the %s", bytes, test_device_name(d));
     uint8_t *p = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -108,7 +111,7 @@ static mr_status buffer_create(mr_backend *base, size_t bytes, mr_buffer **out, 
     device_buffer b = {.base = {.base = is_host ? p : NULL, .bytes = bytes},
                        .inside = {.base = p, .bytes = bytes},
                        .mapped_bytes = is_host ? 0 : mapped};
-    mr_status status = add_buffer(d, &b, out, err);
+    status = add_buffer(d, &b, out, err);
     if (status != MR_OK)
         munmap(p, mapped);
     return status;
@@ -230,6 +233,9 @@ static void take_tensor(const test_device *d, mr_program *p, const mr_program_de
 
 static mr_status program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err) {
     test_device *d = (test_device *)base;
+    mr_status status = test_device_count(d, TEST_DEVICE_PROGRAM_CREATE, err);
+    if (status != MR_OK)
+        return status;
     mr_program *p = mr_alloc(sizeof *p);
     mr_fence fence = 0;
     int32_t n = 0;
@@ -254,7 +260,7 @@ static mr_status program_create(mr_backend *base, const mr_program_desc *desc, m
         for (int k = 0; k < MR_MAX_INPUTS; k++)
             take_tensor(d, p, desc, desc->nodes[i].in[k]);
     }
-    mr_status status = test_device_give(d, &(call){.kind = CALL_PREPARE, .program = p}, &fence, err);
+    status = test_device_give(d, &(call){.kind = CALL_PREPARE, .program = p}, &fence, err);
     if (status == MR_OK)
         status = test_device_wait_until(d, fence, MR_NEVER, err);
     mr_program_desc own = {.tensors = p->tensors, .nodes = desc->nodes, .n_nodes = desc->n_nodes};
@@ -305,6 +311,7 @@ mr_status test_device_create(const test_device_options *options, mr_backend **ou
     d->base.ops = &OPS;
     d->options = *options;
     d->timeline.clock = options->clock;
+    d->stats.failed = TEST_DEVICE_CALLS;
     mr_status status = test_device_queue_start(d, err);
     if (status == MR_OK)
         status = mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &d->cpu, err);
@@ -329,6 +336,6 @@ void test_device_reset(mr_backend *device, int32_t n_good) {
     test_device *d = (test_device *)device;
     d->options.n_good = n_good;
     d->n_calls = 0;
-    d->stats = (test_device_stats){.live_bytes = d->stats.live_bytes};
+    d->stats = (test_device_stats){.live_bytes = d->stats.live_bytes, .failed = TEST_DEVICE_CALLS};
     test_timeline_reset(&d->timeline);
 }

@@ -26,6 +26,19 @@ typedef struct test_device_costs {
     void *ctx;
 } test_device_costs;
 
+/* The calls that fail where options.fail_at says so. */
+typedef enum test_device_call {
+    TEST_DEVICE_BUFFER_CREATE,
+    TEST_DEVICE_PROGRAM_CREATE,
+    TEST_DEVICE_WEIGHT_LOAD,
+    TEST_DEVICE_SET,
+    TEST_DEVICE_GET,
+    TEST_DEVICE_SUBMIT,
+    TEST_DEVICE_MARK,
+    TEST_DEVICE_WAIT,
+    TEST_DEVICE_CALLS,
+} test_device_call;
+
 typedef struct test_device_options {
     const char *name;      /* in errors; NULL: "test device" */
     uint32_t ops;          /* bit op set: the device runs the op */
@@ -36,7 +49,10 @@ typedef struct test_device_options {
     uint64_t seed;         /* of the delays */
     int32_t max_delay_us;  /* before and after each call; 0: none */
     int32_t n_good;        /* calls into the queue before one breaks the device; 0: no limit */
-    bool is_inexact;       /* describe says that the device is not exact */
+    /* The call of this number, counted from 1 over all kinds, returns an error; 0: none. The device has no memory for
+     * that buffer or program, or else is broken from then on. */
+    int32_t fail_at;
+    bool is_inexact; /* describe says that the device is not exact */
     test_device_costs costs;
     test_clock *clock; /* NULL: real time */
 } test_device_options;
@@ -47,6 +63,7 @@ typedef struct test_device_stats {
     int n_polls;                 /* with a deadline in the past, for a fence that was not reached */
     size_t set_bytes, get_bytes; /* copied by sets and gets */
     size_t live_bytes;           /* of buffers */
+    test_device_call failed;     /* what fail_at hit; TEST_DEVICE_CALLS: nothing yet */
     int most_waiting;            /* highest number of calls in the queue */
     /* On a simulated clock: sums of the works and of the times between two works, and the number of these times. */
     int64_t busy_ns, idle_ns;
@@ -55,6 +72,7 @@ typedef struct test_device_stats {
 
 MR_MUST_USE mr_status test_device_create(const test_device_options *options, mr_backend **out, mr_err *err);
 test_device_stats test_device_get_stats(mr_backend *device);
+const char *test_device_call_name(test_device_call kind);
 /* Counts calls from now on; the device breaks after n_good calls (0: never). */
 void test_device_reset(mr_backend *device, int32_t n_good);
 /* From now on no call begins until n_waits waits of the host have timed out, or the host waits without a deadline. */

@@ -56,7 +56,8 @@ typedef struct test_device {
     int n_programs;
     uint64_t n_delays;
     mr_fence issued;
-    int32_t n_calls;           /* since the last reset */
+    int32_t n_calls;           /* into the queue, since the last reset */
+    int32_t n_all_calls;       /* of all kinds */
     mr_mutex memory_lock;      /* guards buffers and the protection of their pages */
     mr_mutex lock;             /* guards the fields below */
     mr_cond reached;           /* done or n_held changed */
@@ -71,6 +72,8 @@ typedef struct test_device {
 /* Starts and ends the device's thread. end accepts a device whose start has failed. */
 mr_status test_device_queue_start(test_device *d, mr_err *err);
 void test_device_queue_end(test_device *d);
+/* Counts a call of this kind. An error: the call fails. */
+mr_status test_device_count(test_device *d, test_device_call kind, mr_err *err);
 /* Queues the call. Copies in the memory of the host are done when it returns, because the host reads there. */
 mr_status test_device_give(test_device *d, call *c, mr_fence *out, mr_err *err);
 /* Waits in real time. */

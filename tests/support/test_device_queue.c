@@ -85,8 +85,8 @@ static void serve(void *ctx) {
         mr_mutex_lock(&d->lock);
         while (d->n_held > 0)
             mr_cond_wait_until(&d->reached, &d->lock, MR_NEVER);
+        bool works = (d->broken_at == 0 || d->broken_at > c.fence) && !c.breaks;
         mr_mutex_unlock(&d->lock);
-        bool works = d->broken_at == 0 && !c.breaks; /* only this thread writes broken_at */
         mr_mutex_lock(&d->memory_lock);
         if (works) {
             open_pages(d, PROT_READ | PROT_WRITE);
@@ -151,7 +151,28 @@ static bool is_reached(test_device *d, mr_fence fence) {
     return reached;
 }
 
+mr_status test_device_count(test_device *d, test_device_call kind, mr_err *err) {
+    if (++d->n_all_calls != d->options.fail_at)
+        return MR_OK;
+    d->stats.failed = kind;
+    if (kind == TEST_DEVICE_BUFFER_CREATE || kind == TEST_DEVICE_PROGRAM_CREATE)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory on the %s", test_device_name(d));
+    (void)!test_device_wait_until(d, d->issued, MR_NEVER, NULL); /* a broken device leaves no work, as backend.h says */
+    mr_mutex_lock(&d->lock);
+    d->broken_at = d->broken_at ? d->broken_at : d->issued + 1;
+    mr_mutex_unlock(&d->lock);
+    return broken(d, err);
+}
+
 mr_status test_device_give(test_device *d, call *c, mr_fence *out, mr_err *err) {
+    static const test_device_call counted_as[] = {[CALL_SET] = TEST_DEVICE_SET,
+                                                  [CALL_GET] = TEST_DEVICE_GET,
+                                                  [CALL_LOAD] = TEST_DEVICE_WEIGHT_LOAD,
+                                                  [CALL_SUBMIT] = TEST_DEVICE_SUBMIT,
+                                                  [CALL_MARK] = TEST_DEVICE_MARK};
+    mr_status status = c->kind == CALL_PREPARE ? MR_OK : test_device_count(d, counted_as[c->kind], err);
+    if (status != MR_OK)
+        return status;
     c->fence = ++d->issued;
     if (c->kind != CALL_PREPARE)
         c->breaks = ++d->n_calls > d->options.n_good && d->options.n_good > 0;
@@ -174,6 +195,9 @@ mr_status test_device_give(test_device *d, call *c, mr_fence *out, mr_err *err) 
 
 mr_status test_device_wait(mr_backend *base, mr_fence fence, int64_t deadline_ns, mr_err *err) {
     test_device *d = (test_device *)base;
+    mr_status status = test_device_count(d, TEST_DEVICE_WAIT, err);
+    if (status != MR_OK)
+        return status;
     if (!is_reached(d, fence))
         *(deadline_ns > mr_clock_now_ns() ? &d->stats.n_waits : &d->stats.n_polls) += 1;
     if (d->options.clock && !test_timeline_wait(&d->timeline, fence, deadline_ns != MR_NEVER))
@@ -204,6 +228,20 @@ mr_status test_device_fence_ns(mr_backend *base, mr_fence fence, int64_t *out_ns
     return i < MR_KEPT_MARKS
                ? MR_OK
                : mr_err_set(err, MR_E_INVALID, "the %s does not keep the time of that mark", test_device_name(d));
+}
+
+const char *test_device_call_name(test_device_call kind) {
+    static const char *const names[TEST_DEVICE_CALLS] = {
+        [TEST_DEVICE_BUFFER_CREATE] = "buffer_create",
+        [TEST_DEVICE_PROGRAM_CREATE] = "program_create",
+        [TEST_DEVICE_WEIGHT_LOAD] = "weight_load",
+        [TEST_DEVICE_SET] = "set",
+        [TEST_DEVICE_GET] = "get",
+        [TEST_DEVICE_SUBMIT] = "submit",
+        [TEST_DEVICE_MARK] = "mark",
+        [TEST_DEVICE_WAIT] = "wait",
+    };
+    return kind < TEST_DEVICE_CALLS ? names[kind] : "nothing";
 }
 
 /* --- Life -------------------------------------------------------------------------------------------------------- */

@@ -231,6 +231,8 @@ void mr_stage_destroy(mr_stage *s) {
         return;
     for (int32_t i = 0; i < MR_STAGE_STEPS; i++)
         mr_graph_flight_destroy(s->slots[i].flight); /* waits for the steps under way */
+    for (int32_t b = 0; b < s->backends.n; b++)
+        mr_backend_drain(s->backends.at[b]); /* a step that failed before its start may have left a record on its way */
     for (int32_t b = 0; b < s->n_pinned; b++)
         s->backends.at[b]->ops->unpin(s->backends.at[b], s->staging);
     destroy_buckets(s);

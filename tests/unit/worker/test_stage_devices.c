@@ -422,6 +422,73 @@ static void test_a_device_that_breaks(void **state) {
     fixture_destroy(&f);
 }
 
+typedef struct failure {
+    test_device_call call;
+    bool is_late; /* the stage was created */
+} failure;
+
+/* Creates a stage on the device d, runs steps and copies a block. other: NULL, or a device that the stage prefers to
+ * d. */
+static mr_status use_device(const fixture *f, mr_backend *other, mr_backend *d, failure *out, mr_err *err) {
+    mr_stage_config c = config_for(f->model, other ? other : d);
+    if (other)
+        c.devices.at[c.devices.n++] = d;
+    mr_stage *s = NULL;
+    float row[90];
+    mr_status status = mr_stage_create(&c, f->cpu, NULL, NULL, &s, err);
+    out->is_late = status == MR_OK;
+    if (status == MR_OK)
+        status = run_rows(s, 0, row, err);
+    if (status == MR_OK)
+        status = mr_stage_copy_block(s, 1, 0, err);
+    if (status == MR_OK)
+        status = run_rows(s, 2, row, err);
+    out->call = test_device_get_stats(d).failed;
+    mr_stage_destroy(s);
+    return status;
+}
+
+/* Every call of a device returns an error in turn, at load, in a step and in a copy: the error names the device, and
+ * nothing is left on it. */
+static void test_every_call_fails_once(void **state) {
+    (void)state;
+    const uint32_t all = TEST_DEVICE_ALL_OPS, some = all & ~(BIT(MR_OP_GLU) | BIT(MR_OP_ROPE));
+    const struct {
+        uint32_t ops, other_ops;
+    } cases[] = {{all, 0}, {some, 0}, {all, BIT(MR_OP_ATTENTION) | BIT(MR_OP_KV_WRITE)}};
+    fixture f = fixture_make();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int n_failed[2][TEST_DEVICE_CALLS + 1] = {0};
+        bool whole = false;
+        for (int32_t fail_at = 1; !whole; fail_at += CHAIN_SANITIZED ? 5 : 1) {
+            mr_err err = {0};
+            mr_backend *d = device(&(test_device_options){.name = "GPU 3", .ops = cases[i].ops, .fail_at = fail_at});
+            /* The other device is slow: it has work when the first one fails. */
+            const test_device_options slow = {.ops = cases[i].other_ops, .seed = 1, .max_delay_us = 500};
+            mr_backend *other = slow.ops ? device(&slow) : NULL;
+            failure at;
+            mr_status status = use_device(&f, other, d, &at, &err);
+            bool is_memory = at.call == TEST_DEVICE_BUFFER_CREATE || at.call == TEST_DEVICE_PROGRAM_CREATE;
+            whole = at.call == TEST_DEVICE_CALLS;
+            if (whole)
+                expect_ok(status, &err);
+            else if (status != (is_memory ? MR_E_NO_MEMORY : MR_E_DEVICE) || !strstr(err.text, "GPU 3"))
+                fail_msg("call %d, %s: %s: '%s'", fail_at, test_device_call_name(at.call), mr_status_name(status),
+                         err.text);
+            n_failed[at.is_late][at.call] += !whole;
+            assert_int_equal(test_device_get_stats(d).live_bytes, 0);
+            mr_backend_destroy(d); /* it has neither buffers nor programs any more */
+            mr_backend_destroy(other);
+        }
+        for (test_device_call c = 0; c < TEST_DEVICE_CALLS; c++) {
+            print_message("%s failed %d times at load, %d times later\n", test_device_call_name(c), n_failed[0][c],
+                          n_failed[1][c]);
+            assert_true(CHAIN_SANITIZED || n_failed[0][c] + n_failed[1][c] > 0);
+        }
+    }
+    fixture_destroy(&f);
+}
+
 static void test_a_device_with_too_little_memory(void **state) {
     (void)state;
     fixture f = fixture_make();
@@ -485,6 +552,7 @@ int main(void) {
         cmocka_unit_test(test_sizes_of_each_memory),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_a_device_that_breaks),
+        cmocka_unit_test(test_every_call_fails_once),
         cmocka_unit_test(test_a_device_with_too_little_memory),
         cmocka_unit_test(test_failing_allocations),
     };
