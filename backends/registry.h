@@ -1,4 +1,6 @@
 /* backends/registry.h - the one list of backends, for code that creates a backend by name.
+ * The list itself is in kinds.c. A program that links an object with a list of its own has that list instead: the
+ * linker takes kinds.c only where mr_backend_kinds is missing. Tests add their backends in this way.
  * Threads: the list is constant; any thread may read it. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_REGISTRY_H
@@ -17,15 +19,20 @@ typedef struct mr_backend_kind {
     mr_backend_create_fn *create;      /* NULL: this program was built without the backend */
     mr_status (*prepare)(mr_err *err); /* see mr_backend_prepare; NULL: nothing to prepare */
     const char *hint;                  /* how to build the program with the backend; NULL: it is always built in */
+    bool exact;                        /* its backends may compute exact numerics: mr_device_info.exact */
 } mr_backend_kind;
 
-/* Kind i of the list, from 0 on; NULL behind the last kind. */
-const mr_backend_kind *mr_backend_kind_at(int i);
+extern const mr_backend_kind mr_backend_kind_cpu, mr_backend_kind_blas;
+/* In order of preference, except that the CPU comes first; NULL at the end. */
+extern const mr_backend_kind *const mr_backend_kinds[];
+
 /* Call this before the process starts other threads, if the backend of this name will be created. It may set
  * environment variables for a moment (see mr_blas_library_load). */
 void mr_backend_prepare(const char *name);
-/* Creates the backend of this name. MR_E_UNSUPPORTED with a hint: the program was built without the backend.
- * MR_E_INVALID: no backend has this name. */
+/* The kind of this name, or NULL. */
+const mr_backend_kind *mr_backend_kind_find(const char *name);
+/* Creates the backend of this name. MR_E_UNSUPPORTED with a hint: the program was built without the backend, or the
+ * host has no such device. MR_E_INVALID: no backend has this name. */
 MR_MUST_USE mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out,
                                         mr_err *err);
 

@@ -190,7 +190,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
-    if (w->config->devices && plan->fast_numerics) {
+    if (w->config->devices && (plan->fast_numerics || w->config->devices->is_exact)) {
         config.devices = w->config->devices->list;
         config.measures_products = w->config->devices->is_measured;
     }

@@ -81,7 +81,6 @@ static void configure_log(const mr_options *o) {
 
 static void print_version(FILE *f) {
     char library[128];
-    const mr_backend_kind *kind;
     mr_rank_mpi_library(library, sizeof library);
     fprintf(f, "millrace %s\ncommit: %s\nMPI: %s\n", MILLRACE_VERSION, MILLRACE_COMMIT, library);
     fprintf(f, "instruction sets: %s", mr_isa_name(MR_ISA_SCALAR));
@@ -89,8 +88,8 @@ static void print_version(FILE *f) {
         if (mr_isa_is_here((mr_isa)i))
             fprintf(f, ", %s", mr_isa_name((mr_isa)i));
     fputc('\n', f);
-    for (int i = 0; (kind = mr_backend_kind_at(i)); i++)
-        fprintf(f, "backend %s: %s%s\n", kind->name, kind->about, kind->create ? "" : " (not built in)");
+    for (const mr_backend_kind *const *k = mr_backend_kinds; *k; k++)
+        fprintf(f, "backend %s: %s%s\n", (*k)->name, (*k)->about, (*k)->create ? "" : " (not built in)");
 }
 
 /* Prints the text of --version, --options or --help with one write. */

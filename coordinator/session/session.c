@@ -451,7 +451,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .kv_type = (int32_t)s->kv_type,
                             .model_digest = mr_session_model_digest(s),
                             .map_weights = s->map_weights,
-                            .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                            .fast_numerics = s->devices.is_fast,
                             .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .grammars = s->grammars,
                             .token_s =

@@ -18,15 +18,11 @@ bool mr_session_cluster_ended(void) {
 }
 
 mr_status mr_session_cluster_devices(const mr_options *o, mr_devices_config *out, mr_err *err) {
-    enum { AUTO, CPU, BLAS }; /* in the order of the option */
     bool is_fast = mr_options_number(o, MR_OPTION_NUMERICS) == 1;
-    int64_t backend = mr_options_number(o, MR_OPTION_BACKEND);
-    *out = (mr_devices_config){.blas_threads = (int32_t)mr_options_number(o, MR_OPTION_BLAS_THREADS)};
-    if (backend == BLAS && !is_fast)
-        return mr_err_set(err, MR_E_INVALID, "--backend blas does not compute exact numerics; hint: --numerics fast");
-    if (is_fast && backend != CPU)
-        out->wish = backend == BLAS ? MR_DEVICES_BLAS : MR_DEVICES_MEASURED;
-    return MR_OK;
+    *out = (mr_devices_config){0};
+    mr_status status = mr_devices_choose(mr_options_text(o, MR_OPTION_BACKEND), is_fast, out, err);
+    out->blas_threads = (int32_t)mr_options_number(o, MR_OPTION_BLAS_THREADS);
+    return status;
 }
 
 mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const char *model_path) {

@@ -150,7 +150,7 @@ static mr_facts_wish wish_of(mr_session *s) {
     return (mr_facts_wish){.kv_type = (int32_t)s->kv_type,
                            .max_rows = chooses_chunk(s) ? MR_CHUNK_MOST : s->chunk,
                            .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
-                           .fast_numerics = s->devices.wish != MR_DEVICES_EXACT,
+                           .fast_numerics = s->devices.is_fast,
                            .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
                            .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
                            .progress = note_measuring,

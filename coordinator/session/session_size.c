@@ -21,8 +21,9 @@ enum {
 static mr_status measure(mr_session *s, mr_err *err) {
     mr_backend *backend = NULL;
     mr_cpu_options cpu = {.n_threads = s->threads};
-    const mr_devices_config alone = {.wish = s->devices.wish, .blas_threads = 1}; /* one thread: nothing is computed */
+    mr_devices_config alone = s->devices;
     mr_devices devices = {0};
+    alone.blas_threads = 1; /* nothing is computed */
     mr_status status = mr_cpu_backend_create(&cpu, &backend, err);
     if (status == MR_OK)
         status = mr_devices_create(&alone, 1, NULL, &devices, err);
@@ -276,7 +277,7 @@ static mr_status place_weights(mr_session *s, const mr_session_needs *needs, mr_
     /* BLAS reads the rows of the file, so repacked panels would not be used, except those of experts, which BLAS does
      * not multiply. */
     s->map_weights = mr_options_number(s->options, MR_OPTION_NO_REPACK) != 0 ||
-                     (s->devices.wish == MR_DEVICES_BLAS && s->info.n_experts == 0);
+                     (mr_devices_only_multiply(&s->devices) && s->info.n_experts == 0);
     mr_status status = measure(s, err);
     if (status == MR_OK)
         status = fit_hosts(s, needs, err);

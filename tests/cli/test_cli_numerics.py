@@ -74,6 +74,10 @@ class Numerics(cli.Case):
         self.bad(2, "--numerics fast", "logits", self.model, "--ids-file", self.ids, "-o", self.path("x"), "--backend", "blas")
         self.bad(2, "--numerics fast", "plan", self.model, "--backend", "blas", "--numerics", "exact")
 
+    def test_unknown_backends(self):
+        for name in ("gpu", "test", "au"):
+            self.bad(2, '"%s" is not one of auto, cpu, blas' % name, "plan", self.model, "--backend", name)
+
     def test_library_of_the_users_choice(self):
         if not self.has_blas():
             self.skipTest("built without BLAS")

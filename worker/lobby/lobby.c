@@ -258,6 +258,10 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     return status;
 }
 
+static bool may_use_devices(const mr_lobby_config *c, const Millrace__Measure *wish) {
+    return c->devices && (wish->fast_numerics || c->devices->is_exact);
+}
+
 /* Measures with the backends of a run. */
 static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
     const mr_lobby_config *c = l->config;
@@ -270,7 +274,7 @@ static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_messa
         const mr_measure_config m = {.gguf = gguf,
                                      .info = &info,
                                      .backend = c->backend,
-                                     .devices = wish->fast_numerics ? c->devices : NULL,
+                                     .devices = may_use_devices(c, wish) ? c->devices : NULL,
                                      .kv_type = (mr_type)wish->kv_type,
                                      .max_rows = (int32_t)wish->max_rows,
                                      .map_weights = wish->map_weights,

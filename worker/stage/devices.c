@@ -1,30 +1,88 @@
-/* worker/stage/devices.c - creates the devices of a stage. BLAS is the only device so far. */
+/* worker/stage/devices.c - creates the devices of a stage. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/devices.h"
+
+#include <stdio.h>
+#include <string.h>
 
 #include "backends/registry.h"
 #include "engine/base/log.h"
 
+static bool is_auto(const mr_devices_config *config) {
+    return config->backend && strcmp(config->backend, MR_DEVICES_AUTO) == 0;
+}
+
+/* Whether the config asks for devices of this kind. */
+static bool wants(const mr_devices_config *config, const mr_backend_kind *kind) {
+    if (kind == &mr_backend_kind_cpu || !config->backend || (!kind->exact && !config->is_fast))
+        return false;
+    return is_auto(config) || strcmp(config->backend, kind->name) == 0;
+}
+
+bool mr_devices_only_multiply(const mr_devices_config *config) {
+    return config->backend && strcmp(config->backend, mr_backend_kind_blas.name) == 0;
+}
+
+mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err) {
+    mr_devices_config config = {.backend = backend, .is_fast = is_fast};
+    const mr_backend_kind *kind = backend ? mr_backend_kind_find(backend) : &mr_backend_kind_cpu;
+    char names[128] = MR_DEVICES_AUTO;
+    size_t n = strlen(names);
+    for (size_t i = 0; mr_backend_kinds[i] && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, ", %s", mr_backend_kinds[i]->name);
+    if (!kind && !is_auto(&config))
+        return mr_err_set(err, MR_E_INVALID, "--backend: \"%.80s\" is not one of %s", backend, names);
+    if (kind && !kind->exact && !is_fast)
+        return mr_err_set(err, MR_E_INVALID, "--backend %s does not compute exact numerics; hint: --numerics fast",
+                          kind->name);
+    config.is_fast = is_fast && kind != &mr_backend_kind_cpu;
+    *out = config;
+    return MR_OK;
+}
+
 void mr_devices_prepare(const mr_devices_config *config) {
-    if (config->wish != MR_DEVICES_EXACT)
-        mr_backend_prepare("blas");
+    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind; kind++)
+        if (wants(config, *kind))
+            mr_backend_prepare((*kind)->name);
+}
+
+/* Adds the device of a kind. One that is missing is an error only if it was asked for by its name. */
+static mr_status add_device(const mr_devices_config *config, const mr_backend_kind *kind, int32_t n_threads,
+                            const int *cpu_ids, mr_devices *d, mr_err *err) {
+    mr_err why = {0};
+    mr_backend *be = NULL;
+    mr_status status = mr_backend_create(kind->name, n_threads, cpu_ids, &be, &why);
+    if (status == MR_E_UNSUPPORTED && is_auto(config)) {
+        mr_log_write(MR_LOG_DEBUG, "worker", "no device of the backend '%s': %s", kind->name, why.text);
+        return MR_OK;
+    }
+    if (status != MR_OK)
+        return mr_err_set(err, status, "%s", why.text);
+    mr_device_info device;
+    be->ops->describe(be, &device);
+    d->list.at[d->list.n++] = be;
+    d->is_exact = d->is_exact && device.exact;
+    d->is_measured = d->is_measured || (is_auto(config) && device.keeps_source);
+    if (!device.exact && !config->is_fast)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "the device '%s' does not compute exact numerics; hint: --numerics fast", device.name);
+    return MR_OK;
 }
 
 mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids, mr_devices *out,
                             mr_err *err) {
-    mr_devices d = {.is_measured = config->wish == MR_DEVICES_MEASURED};
-    int32_t n_blas = config->blas_threads > 0 ? config->blas_threads : n_threads;
-    mr_err why = {0};
+    mr_devices d = {.is_exact = true};
     mr_status status = MR_OK;
-    if (config->wish != MR_DEVICES_EXACT)
-        status = mr_backend_create("blas", n_blas, n_blas <= n_threads ? cpu_ids : NULL, &d.list.at[0], &why);
-    d.list.n = d.list.at[0] ? 1 : 0;
-    if (status == MR_E_UNSUPPORTED && d.is_measured) {
-        mr_log_write(MR_LOG_DEBUG, "worker", "only the CPU computes: %s", why.text);
-        status = MR_OK;
+    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind && status == MR_OK; kind++) {
+        bool is_blas = *kind == &mr_backend_kind_blas;
+        int32_t n = is_blas && config->blas_threads > 0 ? config->blas_threads : n_threads;
+        if (wants(config, *kind) && d.list.n < MR_MAX_BACKENDS - 1)
+            status = add_device(config, *kind, n, n <= n_threads ? cpu_ids : NULL, &d, err);
     }
-    if (status != MR_OK)
-        return mr_err_set(err, status, "%s", why.text);
+    if (status != MR_OK) {
+        mr_devices_destroy(&d);
+        return status;
+    }
     *out = d;
     return MR_OK;
 }

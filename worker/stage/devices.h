@@ -6,26 +6,29 @@
 
 #include "backends/backend.h"
 
-typedef enum mr_device_wish {
-    MR_DEVICES_EXACT,    /* no device: all devices compute in fast numerics */
-    MR_DEVICES_MEASURED, /* the devices that are built in, for products that a device was measured to run faster */
-    MR_DEVICES_BLAS,     /* BLAS, for every product that it supports */
-} mr_device_wish;
+#define MR_DEVICES_AUTO "auto" /* every backend that is built in, if the host has such a device */
 
 typedef struct mr_devices_config {
-    mr_device_wish wish;
+    const char *backend; /* MR_DEVICES_AUTO, or the name of a backend (backends/registry.h); NULL: as "cpu". Borrowed */
+    bool is_fast;        /* fast numerics; in exact numerics, only exact backends compute */
     int32_t blas_threads; /* 0: as many as the CPU backend has */
 } mr_devices_config;
 
 typedef struct mr_devices {
     mr_backends list; /* in order of preference, without the CPU */
+    bool is_exact;    /* all of them compute exact numerics */
     bool is_measured; /* a stage measures from how many rows on it uses a device (worker/stage/products.h) */
 } mr_devices;
 
+/* Whether the backend of the config only multiplies matrices, which it reads in the model file. */
+bool mr_devices_only_multiply(const mr_devices_config *config);
+/* Makes a config without blas_threads. The CPU alone is exact even if is_fast. MR_E_INVALID: there is no such backend,
+ * or it does not compute exact numerics. */
+MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err);
 /* Loads libraries. Call before the process has other threads. An error shows up in mr_devices_create. */
 void mr_devices_prepare(const mr_devices_config *config);
-/* n_threads: threads of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: BLAS
- * is wanted, and not built in. */
+/* n_threads: threads of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: the
+ * backend that is wanted by its name is not built in, or the host has no such device. */
 MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids,
                                         mr_devices *out, mr_err *err);
 /* {0} is accepted. */

@@ -64,7 +64,6 @@ static mr_status load_reranker(mr_session_api *a, const mr_session *session, mr_
 mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok,
                               mr_service *service, const char *model, mr_err *err) {
     mr_pooling pooling = MR_POOLING_MEAN;
-    bool is_exact = session->devices.wish == MR_DEVICES_EXACT;
     mr_status status = mr_session_sampling_init(&a->sampling, session->options, err);
     if (status == MR_OK)
         status = mr_session_sampling_set_tokenizer(&a->sampling, session->options, tok, err);
@@ -77,7 +76,7 @@ mr_status mr_session_api_open(mr_session_api *a, const mr_session *session, cons
     if (status != MR_OK)
         return status;
     snprintf(a->fingerprint, sizeof a->fingerprint, "millrace-%s-%016" PRIx64 "-%s", MILLRACE_VERSION,
-             mr_session_model_digest(session), is_exact ? "exact" : "fast");
+             mr_session_model_digest(session), session->devices.is_fast ? "fast" : "exact");
     const mr_api_config config = {.service = service,
                                   .tokenizer = tok,
                                   .chat = a->chat,

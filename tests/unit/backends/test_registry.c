@@ -8,9 +8,9 @@
 /* Every backend of the list can be created, or the error says how it could be. */
 static void test_each_kind(void **state) {
     (void)state;
-    const mr_backend_kind *kind;
     int n = 0;
-    for (; (kind = mr_backend_kind_at(n)); n++) {
+    for (; mr_backend_kinds[n]; n++) {
+        const mr_backend_kind *kind = mr_backend_kinds[n];
         mr_backend *be = NULL;
         mr_err err = {0};
         mr_backend_prepare(kind->name);
@@ -24,12 +24,16 @@ static void test_each_kind(void **state) {
             expect_says(err.text, kind->name);
             expect_says(err.text, kind->hint);
         }
+        mr_device_info device = {0};
+        if (be)
+            be->ops->describe(be, &device);
+        assert_true(kind->exact || !device.exact);
+        assert_ptr_equal(mr_backend_kind_find(kind->name), kind);
         mr_backend_destroy(be);
     }
     assert_int_equal(n, 2);
-    assert_null(mr_backend_kind_at(-1));
-    assert_string_equal(mr_backend_kind_at(0)->name, "cpu");
-    assert_non_null(mr_backend_kind_at(0)->create);
+    assert_string_equal(mr_backend_kinds[0]->name, "cpu");
+    assert_non_null(mr_backend_kinds[0]->create);
 }
 
 static void test_unknown_names(void **state) {
@@ -37,6 +41,7 @@ static void test_unknown_names(void **state) {
     mr_backend *be = NULL;
     mr_err err = {0};
     mr_backend_prepare("gpu");
+    assert_null(mr_backend_kind_find("gpu"));
     expect_fails(mr_backend_create("gpu", 1, NULL, &be, &err), MR_E_INVALID, &err, "gpu");
     assert_int_equal(mr_backend_create("cpu", 0, NULL, &be, &err), MR_E_INVALID); /* 0 threads */
     assert_null(be);

@@ -190,7 +190,6 @@ static void test_wrong_values(void **state) {
     refuse("generate m --kv-type q8_1", "--kv-type", "f16|f32|q8_0");
     refuse("generate m --kv-type f1", "--kv-type", "f16|f32|q8_0");
     refuse("generate m --numerics quick", "--numerics", "exact|fast");
-    refuse("generate m --backend gpu", "--backend", "auto|cpu|blas");
     refuse("generate m --json=maybe", "--json", "maybe");
     refuse("generate m --mem 4X", "--mem", "4X");
     refuse("generate m --mem -4G", "--mem", "-4G");

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_kinds.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/registry.h"
+
+static const test_device_options *chosen;
+static int n_chosen;
+static atomic_int n_created;
+
+void test_kinds_set(const test_device_options *options, int n) {
+    chosen = options;
+    n_chosen = n;
+    n_created = 0;
+}
+
+int test_kinds_n_created(void) {
+    return n_created;
+}
+
+/* Reads one word. False: there is no such option. */
+static bool read_word(const char *word, size_t len, test_device_options *o) {
+    const char *value = memchr(word, '=', len);
+    double number = value ? strtod(value + 1, NULL) : 1;
+    size_t n = value ? (size_t)(value - word) : len;
+    const struct {
+        const char *name;
+        int32_t *int32;
+        int64_t *int64;
+        size_t *size;
+        bool *flag;
+    } names[] = {
+        {"max_delay_us", .int32 = &o->max_delay_us}, {"n_good", .int32 = &o->n_good},
+        {"fail_at", .int32 = &o->fail_at},           {"min_rows", .int32 = &o->min_rows},
+        {"call_ns", .int64 = &o->costs.call_ns},     {"node_ns", .int64 = &o->costs.node_ns},
+        {"row_ns", .int64 = &o->costs.row_ns},       {"memory_bytes", .size = &o->memory_bytes},
+        {"is_inexact", .flag = &o->is_inexact},
+    };
+    if (n == strlen("byte_ns") && memcmp(word, "byte_ns", n) == 0) {
+        o->costs.byte_ns = number;
+        return true;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (n != strlen(names[i].name) || memcmp(word, names[i].name, n) != 0)
+            continue;
+        if (names[i].int32)
+            *names[i].int32 = (int32_t)number;
+        else if (names[i].int64)
+            *names[i].int64 = (int64_t)number;
+        else if (names[i].size)
+            *names[i].size = (size_t)number;
+        else
+            *names[i].flag = number != 0;
+        return true;
+    }
+    return false;
+}
+
+static mr_status read_environment(test_device_options *out, mr_err *err) {
+    const char *text = getenv("TEST_DEVICE");
+    *out = (test_device_options){.ops = TEST_DEVICE_ALL_OPS};
+    if (text && strcmp(text, "none") == 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "there is no test device");
+    for (const char *word = text; word && *word;) {
+        size_t len = strcspn(word, " ");
+        if (len > 0 && !read_word(word, len, out))
+            return mr_err_set(err, MR_E_INVALID, "TEST_DEVICE: there is no option \"%.*s\"", (int)len, word);
+        word += len + (word[len] == ' ');
+    }
+    return MR_OK;
+}
+
+static mr_status create(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
+    (void)n_threads;
+    (void)cpu_ids;
+    int i = n_created++;
+    test_device_options o;
+    mr_status status = MR_OK;
+    if (n_chosen > 0)
+        o = chosen[i < n_chosen ? i : n_chosen - 1];
+    else
+        status = read_environment(&o, err);
+    return status == MR_OK ? test_device_create(&o, out, err) : status;
+}
+
+static const mr_backend_kind TEST = {
+    .name = "test", .about = "a device that makes mistakes show", .create = create, .exact = true};
+
+const mr_backend_kind *const mr_backend_kinds[] = {&mr_backend_kind_cpu, &TEST, &mr_backend_kind_blas, NULL};
