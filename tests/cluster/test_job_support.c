@@ -53,6 +53,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
     mr_local_cluster_config local = {.model_path = config->stage_path ? config->stage_path : m->path,
                                      .n_stages = config->n_stages,
                                      .threads_per_stage = 1,
+                                     .devices = config->devices,
                                      .epoch = 1,
                                      .wrap = config->wrap,
                                      .wrap_ctx = config->wrap_ctx};
