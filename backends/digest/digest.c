@@ -87,6 +87,7 @@ mr_status mr_digest_compute(mr_backend *be, const mr_backend *beside, mr_digest 
         digest_rows(t);
         digest_products(t);
         digest_attention(t);
+        digest_state(t);
     }
     mr_status status = t->status;
     case_deinit(t);

@@ -119,8 +119,7 @@ void *case_row(trial *t, int32_t tensor, int32_t row) {
     return t->image + t->tensors[tensor].offset + (size_t)row * t->tensors[tensor].row_bytes;
 }
 
-/* The rows that the tensors of a case have room for. */
-static int32_t bucket(const trial *t) {
+int32_t case_bucket(const trial *t) {
     return t->n_rows + t->n_rows / 4;
 }
 
@@ -132,7 +131,7 @@ static void fill(trial *t, int32_t tensor, int32_t at, int32_t n_rows) {
 }
 
 int32_t case_floats(trial *t, int32_t at, int32_t columns) {
-    int32_t id = case_tensor(t, MR_TYPE_F32, columns, bucket(t), MR_STORAGE_INPUT, MR_ROWS_STEP);
+    int32_t id = case_tensor(t, MR_TYPE_F32, columns, case_bucket(t), MR_STORAGE_INPUT, MR_ROWS_STEP);
     fill(t, id, at, t->n_rows);
     return id;
 }
@@ -144,13 +143,13 @@ int32_t case_vectors(trial *t, int32_t at, int32_t columns, int32_t rows) {
 }
 
 int32_t case_ints(trial *t, const int32_t *data) {
-    int32_t id = case_tensor(t, MR_TYPE_I32, 1, bucket(t), MR_STORAGE_INPUT, MR_ROWS_STEP);
+    int32_t id = case_tensor(t, MR_TYPE_I32, 1, case_bucket(t), MR_STORAGE_INPUT, MR_ROWS_STEP);
     memcpy(case_row(t, id, 0), data, (size_t)t->n_rows * sizeof *data);
     return id;
 }
 
 int32_t case_result(trial *t, mr_type type, int32_t columns) {
-    return case_tensor(t, type, columns, bucket(t), MR_STORAGE_OUTPUT, MR_ROWS_STEP);
+    return case_tensor(t, type, columns, case_bucket(t), MR_STORAGE_OUTPUT, MR_ROWS_STEP);
 }
 
 /* Keeps the first error. */

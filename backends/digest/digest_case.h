@@ -7,7 +7,7 @@
  *     n.out = case_result(t, MR_TYPE_F32, 100);
  *     case_run(t, &n);
  *
- * Tensors have the rows of MR_ROWS_STEP, with room for a few rows more than the run has, unless said otherwise.
+ * Tensors have the rows of MR_ROWS_STEP, case_bucket of them, unless said otherwise.
  * Errors:  the trial keeps the first one. Then case_run does nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_DIGEST_DIGEST_CASE_H
@@ -52,6 +52,8 @@ void case_forget(trial *t);
 /* Forgets the tensors of the last case. Returns a node without tensors. */
 mr_node case_begin(trial *t, mr_op op, int32_t n_rows);
 
+/* The rows of the step that its tensors have room for. */
+int32_t case_bucket(const trial *t);
 /* Adds a tensor. */
 int32_t case_tensor(trial *t, mr_type type, int32_t columns, int32_t rows, mr_storage storage, mr_row_count count);
 /* [columns, rows of the step] f32: views of the pool from `at` on. */
@@ -89,5 +91,6 @@ void case_add_floats(trial *t, const float *x, int32_t n);
 void digest_products(trial *t);
 void digest_rows(trial *t);
 void digest_attention(trial *t);
+void digest_state(trial *t);
 
 #endif

@@ -118,7 +118,7 @@ static int32_t activations(products *p, int32_t n_rows, int32_t bucket, int32_t 
 }
 
 static int32_t rows_of(products *p, int32_t first) {
-    return activations(p, p->t->n_rows, p->t->n_rows + p->t->n_rows / 4, first, MR_ROWS_STEP);
+    return activations(p, p->t->n_rows, case_bucket(p->t), first, MR_ROWS_STEP);
 }
 
 /* n rows of the file as a matrix in file layout. */
@@ -202,9 +202,9 @@ static void run_experts(products *p, int32_t w) {
     trial *t = p->t;
     case_part(t, MR_OP_EXPERT_MATMUL, (int32_t)p->type);
     for (int i = 0; i < 3 && w != MR_NO_TENSOR; i++) {
-        int32_t n_rows = i == 0 ? 1 : 9, most = USED * (n_rows + n_rows / 4);
-        mr_node n = case_begin(t, MR_OP_EXPERT_MATMUL, n_rows);
-        t->n_slots = USED * n_rows;
+        mr_node n = case_begin(t, MR_OP_EXPERT_MATMUL, i == 0 ? 1 : 9);
+        int32_t most = USED * case_bucket(t);
+        t->n_slots = USED * t->n_rows;
         n.params.experts.n = MATRICES;
         n.params.experts.n_used = USED;
         n.in[0] = w;

@@ -189,7 +189,7 @@ static void run_routes(trial *t) {
                                                 .n_groups = i % 4 > 1 ? 6 : 0,
                                                 .n_groups_used = 3,
                                                 .n_group_best = 1 + i % 2};
-        n.out = case_tensor(t, MR_TYPE_I32, 2 * USED, ROUTED_ROWS, MR_STORAGE_OUTPUT, MR_ROWS_STEP);
+        n.out = case_tensor(t, MR_TYPE_I32, 2 * USED, case_bucket(t), MR_STORAGE_OUTPUT, MR_ROWS_STEP);
         if (case_execute(t, &n) && case_get(t, n.out, ROUTED_ROWS))
             add_routes(t, n.out);
     }
@@ -197,7 +197,7 @@ static void run_routes(trial *t) {
 
 /* Routes that no router made: of row r the experts r, 2r + 1, …; weights from the pool. */
 static int32_t routes_of(trial *t) {
-    int32_t id = case_tensor(t, MR_TYPE_I32, 2 * USED, ROUTED_ROWS + 2, MR_STORAGE_INPUT, MR_ROWS_STEP);
+    int32_t id = case_tensor(t, MR_TYPE_I32, 2 * USED, case_bucket(t), MR_STORAGE_INPUT, MR_ROWS_STEP);
     for (int32_t r = 0; r < t->n_rows; r++) {
         int32_t *row = case_row(t, id, r);
         for (int32_t u = 0; u < USED; u++)
@@ -210,8 +210,8 @@ static int32_t routes_of(trial *t) {
 static void run_expert_rows(trial *t) {
     case_part(t, MR_OP_EXPERT_ROWS, MR_DIGEST_NO_TYPE);
     for (int32_t n_rows = 1; n_rows <= ROUTED_ROWS; n_rows += ROUTED_ROWS - 1) {
-        int32_t most = USED * (ROUTED_ROWS + 2);
         mr_node n = case_begin(t, MR_OP_EXPERT_ROWS, n_rows);
+        int32_t most = USED * case_bucket(t);
         t->n_slots = USED * n_rows;
         n.in[0] = routes_of(t);
         n.params.experts.n = EXPERTS;
@@ -231,8 +231,8 @@ static void run_expert_rows(trial *t) {
 static void run_expert_sums(trial *t) {
     case_part(t, MR_OP_EXPERT_SUM, MR_DIGEST_NO_TYPE);
     for (int32_t i = 0; i < 4; i++) {
-        int32_t columns = i % 2 ? 257 : 33, most = USED * (ROUTED_ROWS + 2);
         mr_node n = case_begin(t, MR_OP_EXPERT_SUM, i == 0 ? 1 : ROUTED_ROWS);
+        int32_t columns = i % 2 ? 257 : 33, most = USED * case_bucket(t);
         t->n_slots = USED * t->n_rows;
         n.in[0] = case_tensor(t, MR_TYPE_F32, columns, most, MR_STORAGE_INPUT, MR_ROWS_SLOTS);
         for (int32_t s = 0; s < t->n_slots; s++)
