@@ -94,12 +94,12 @@ static int32_t staged_rows(const weight *w, const mr_tensor *t) {
 
 /* Writes rows [first, first + n) as the backend takes them. */
 static void fill(const weight *w, const mr_tensor *t, int32_t first, int32_t n, uint8_t *out) {
-    size_t row_bytes = staged_row_bytes(w, t), at = (size_t)first * row_bytes, source_row_bytes;
+    size_t row_bytes = staged_row_bytes(w, t), at = (size_t)first * row_bytes;
+    size_t source_row_bytes = w->data_bytes / (size_t)t->ne[1];
     if (w->values || weight_is_matrix(w)) {
         memcpy(out, (w->values ? (const uint8_t *)w->values : w->data) + at, (size_t)n * row_bytes);
         return;
     }
-    source_row_bytes = w->data_bytes / (size_t)t->ne[1];
     for (int32_t i = 0; i < n; i++)
         mr_dequantize(w->source->type, w->data + (size_t)(first + i) * source_row_bytes,
                       (float *)(void *)(out + (size_t)i * row_bytes), t->ne[0]);

@@ -33,9 +33,9 @@ typedef struct mr_stage_config {
     int32_t n_kv_blocks;
     mr_type kv_type;
     bool map_weights; /* mr_weights_desc.map */
-    /* Further backends, in order of preference, at most MR_MAX_BACKENDS - 1. The stage prefers these devices to the
-     * backend argument of mr_stage_create. The backend argument runs every node that no device runs; devices.rates[n]
-     * is the rate of the backend argument. */
+    /* Further backends, in order of preference, at most MR_MAX_BACKENDS - 1; devices.whole_layers says which layers
+     * they hold. The stage prefers these devices to the backend argument of mr_stage_create. The backend argument runs
+     * every node that no device runs; devices.rates[n] is the rate of the backend argument. */
     mr_backends devices;
     bool measures_products;        /* devices.min_rows comes from a measurement at load (worker/stage/products.h) */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */

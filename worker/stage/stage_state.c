@@ -40,6 +40,7 @@ struct mr_stage_state {
     int32_t row_ints;      /* of a row of a block table */
     int32_t *changed;      /* [n_changed] slots with collected entries: [first[slot], last[slot]) */
     int32_t *first, *last; /* [sequence slots]; 0 without such entries */
+    bool *is_sent;         /* [sequence slots]: the slot's row of the mirror was sent as it is */
     int32_t n_changed;
     int32_t *from, *to; /* [n_copies] collected copies */
     int32_t n_copies;
@@ -192,8 +193,9 @@ static mr_status allocate_host(mr_stage_state *s, mr_err *err) {
     s->home = mr_alloc_array(n_layers, sizeof *s->home);
     s->kv_tensors = mr_alloc_array(2 * n_layers, sizeof *s->kv_tensors);
     s->changed = mr_alloc_array(3 * n_slots, sizeof *s->changed);
+    s->is_sent = mr_alloc_array(n_slots, sizeof *s->is_sent);
     s->from = mr_alloc_array(2 * (size_t)s->limits.n_copies, sizeof *s->from);
-    if (!s->shapes || !s->home || !s->kv_tensors || !s->changed || !s->from)
+    if (!s->shapes || !s->home || !s->kv_tensors || !s->changed || !s->is_sent || !s->from)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the state of a stage");
     s->first = s->changed + n_slots;
     s->last = s->first + n_slots;
@@ -261,6 +263,7 @@ void mr_stage_state_destroy(mr_stage_state *s) {
     mr_free(s->kv_tensors);
     mr_pinned_destroy(&s->memory);
     mr_free(s->changed);
+    mr_free(s->is_sent);
     mr_free(s->from);
     mr_free(s);
 }
@@ -301,9 +304,10 @@ size_t mr_stage_state_table_bytes(const mr_stage_state *s, int32_t b) {
 mr_status mr_stage_state_set_blocks(mr_stage_state *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
                                     mr_err *err) {
     MR_ASSERT(slot >= 0 && slot < s->table.ne[1] && first >= 0 && n >= 0 && n <= s->table.ne[0] - first);
-    mr_status status = settle(s, MIRROR, err);
+    mr_status status = s->is_sent[slot] ? settle(s, MIRROR, err) : MR_OK;
     if (n == 0 || status != MR_OK)
         return status;
+    s->is_sent[slot] = false;
     memcpy(s->mirror + (size_t)slot * s->row_ints + first, blocks, (size_t)n * sizeof *blocks);
     int32_t last = first + n;
     if (s->last[slot] == 0) {
@@ -355,6 +359,7 @@ static mr_status send_changes(mr_stage_state *s, int32_t b, int32_t record, int3
         status = state_program_set(&at->program, slot, first, s->mirror + (size_t)slot * s->row_ints + first,
                                    s->last[slot] - first, &at->read[MIRROR], err);
         s->readers[MIRROR] |= (unsigned)(status == MR_OK && !at->is_host) << b;
+        s->is_sent[slot] = s->is_sent[slot] || !at->is_host;
     }
     if (status != MR_OK || rest.n_entries + rest.n_copies == 0)
         return status;

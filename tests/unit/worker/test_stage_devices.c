@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/graph/debug.h"
@@ -368,10 +369,8 @@ static void fixture_destroy(fixture *f) {
 }
 
 /* Two rows of one sequence from position on. */
-static mr_status run_rows(mr_stage *s, int32_t position, float *out_logits, mr_err *err) {
-    static const int32_t blocks[] = {1, 0};
+static void fill_rows(mr_stage *s, int32_t position) {
     mr_step_rows *r = mr_stage_rows(s);
-    mr_status status = mr_stage_set_blocks(s, 0, 0, blocks, 2, err);
     r->n_rows = 2;
     r->n_out = 1;
     for (int32_t i = 0; i < 2; i++) {
@@ -381,11 +380,53 @@ static mr_status run_rows(mr_stage *s, int32_t position, float *out_logits, mr_e
         r->row_seq[i] = 0;
     }
     r->out_rows[0] = 1;
+}
+
+static mr_status run_rows(mr_stage *s, int32_t position, float *out_logits, mr_err *err) {
+    static const int32_t blocks[] = {1, 0};
+    mr_status status = mr_stage_set_blocks(s, 0, 0, blocks, 2, err);
+    fill_rows(s, position);
     if (status == MR_OK)
         status = mr_stage_run(s, &(mr_stage_step){0}, err);
     if (status == MR_OK)
         memcpy(out_logits, mr_stage_logits(s, 0), 90 * sizeof *out_logits);
     return status;
+}
+
+/* A long block table is read by the device where it lies: while the device is busy, the tables of other sequences can
+ * be changed without a wait. A change of the same table waits, and the step keeps what it was started with. */
+static void test_tables_that_change_while_a_step_waits(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    test_device_options o = ops_of(TEST_DEVICE_ALL_OPS, 1);
+    mr_backend *d = device(&o);
+    mr_stage_config c = config_for(f.model, d);
+    const int32_t blocks[] = {1, 0, 2, 3, 4, 5, 6, 7}, others[] = {9, 9, 9, 9, 9, 9, 9, 9};
+    float want[90], got[90];
+    bool ended = false;
+    mr_stage *s = NULL;
+    mr_err err = {0};
+    c.max_sequences = 2;
+    c.max_context = 8 * MR_KV_BLOCK;
+    c.n_kv_blocks = 10;
+    expect_ok(mr_stage_create(&c, f.cpu, NULL, NULL, &s, &err), &err);
+    expect_ok(run_rows(s, 0, got, &err), &err);
+    expect_ok(run_rows(s, 2, want, &err), &err);
+    expect_ok(mr_stage_set_blocks(s, 0, 0, blocks, 8, &err), &err);
+    fill_rows(s, 2);
+    test_device_hold(d, 1000);
+    expect_ok(mr_stage_start(s, &(mr_stage_step){0}, &err), &err);
+    expect_ok(mr_stage_set_blocks(s, 1, 0, others, 8, &err), &err);
+    expect_ok(mr_stage_poll(s, 0, &ended, &err), &err);
+    assert_false(ended);
+    expect_ok(mr_stage_set_blocks(s, 0, 0, others, 8, &err), &err); /* this wait lets the device go on */
+    while (!ended)
+        expect_ok(mr_stage_poll(s, MR_NEVER, &ended, &err), &err);
+    memcpy(got, mr_stage_logits(s, 0), sizeof got);
+    assert_memory_equal(got, want, sizeof got);
+    mr_stage_destroy(s);
+    mr_backend_destroy(d);
+    fixture_destroy(&f);
 }
 
 /* The device breaks at every call in turn: at load, or in a step, which then leaves nothing under way. */
@@ -551,6 +592,7 @@ int main(void) {
         cmocka_unit_test(test_graphs_built_anew),
         cmocka_unit_test(test_sizes_of_each_memory),
         cmocka_unit_test(test_two_stages),
+        cmocka_unit_test(test_tables_that_change_while_a_step_waits),
         cmocka_unit_test(test_a_device_that_breaks),
         cmocka_unit_test(test_every_call_fails_once),
         cmocka_unit_test(test_a_device_with_too_little_memory),
