@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "backends/registry.h"
+#include "tests/support/wrong_bits.h"
 
 static const test_device_options *chosen;
 static int n_chosen;
 static atomic_int n_created;
+static mr_op wrong_op = MR_OP_COUNT; /* MR_OP_COUNT: none */
 
 void test_kinds_set(const test_device_options *options, int n) {
     chosen = options;
@@ -20,6 +22,17 @@ void test_kinds_set(const test_device_options *options, int n) {
 
 int test_kinds_n_created(void) {
     return n_created;
+}
+
+/* Reads the word "wrong=OP". */
+static bool read_wrong(const char *word, size_t len) {
+    size_t n = strlen("wrong=");
+    if (len < n || memcmp(word, "wrong=", n) != 0)
+        return false;
+    for (wrong_op = 0; wrong_op < MR_OP_COUNT; wrong_op++)
+        if (strlen(mr_op_name(wrong_op)) == len - n && memcmp(mr_op_name(wrong_op), word + n, len - n) == 0)
+            return true;
+    return false;
 }
 
 /* Reads one word. False: there is no such option. */
@@ -67,7 +80,7 @@ static mr_status read_environment(test_device_options *out, mr_err *err) {
         return mr_err_set(err, MR_E_UNSUPPORTED, "there is no test device");
     for (const char *word = text; word && *word;) {
         size_t len = strcspn(word, " ");
-        if (len > 0 && !read_word(word, len, out))
+        if (len > 0 && !read_wrong(word, len) && !read_word(word, len, out))
             return mr_err_set(err, MR_E_INVALID, "TEST_DEVICE: there is no option \"%.*s\"", (int)len, word);
         word += len + (word[len] == ' ');
     }
@@ -84,7 +97,11 @@ static mr_status create(int32_t n_threads, const int *cpu_ids, mr_backend **out,
         o = chosen[i < n_chosen ? i : n_chosen - 1];
     else
         status = read_environment(&o, err);
-    return status == MR_OK ? test_device_create(&o, out, err) : status;
+    if (status == MR_OK)
+        status = test_device_create(&o, out, err);
+    if (status == MR_OK && wrong_op != MR_OP_COUNT)
+        wrong_bits_begin(*out, wrong_op, MR_TYPE_FILE_COUNT);
+    return status;
 }
 
 static const mr_backend_kind TEST = {
