@@ -170,7 +170,8 @@ mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err
         return status;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
-    if (w->x_out)
+    status = release_input(w, err);
+    if (status == MR_OK && w->x_out)
         status = send_activations(w, s, err);
     if (status == MR_OK && w->tail)
         status = mr_tail_finish_step(w->tail, w->stage, w->sequences, s->plan, err);
