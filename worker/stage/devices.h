@@ -15,7 +15,9 @@ typedef struct mr_devices_config {
 } mr_devices_config;
 
 typedef struct mr_devices {
-    mr_backends list; /* in order of preference, without the CPU */
+    /* In order of preference, without the CPU. The first device that has memory of its own takes all layers of a
+     * stage. */
+    mr_backends list;
     bool is_exact;    /* all of them compute exact numerics */
     bool is_measured; /* a stage measures from how many rows on it uses a device (worker/stage/products.h) */
 } mr_devices;
