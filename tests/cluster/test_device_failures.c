@@ -22,8 +22,11 @@ typedef struct outcome {
     reader readers[N_READERS];
 } outcome;
 
+/* In fast numerics the devices are not compared with the CPU at the start, which takes more calls than all the rest.
+ * They compute the same bits all the same. */
 static job_rig_config rig_config(const char *backend) {
-    return (job_rig_config){.model = &model, .n_stages = N_STAGES, .devices = {.backend = backend}};
+    return (job_rig_config){
+        .model = &model, .n_stages = N_STAGES, .devices = {.backend = backend, .is_fast = backend != NULL}};
 }
 
 static void read_all(service_rig *rig, outcome *o) {
@@ -52,7 +55,8 @@ static void run(const char *backend, const int32_t fail_at[N_STAGES], outcome *o
     service_rig rig;
     memset(o, 0, sizeof *o);
     for (int s = 0; s < N_STAGES; s++)
-        options[s] = (test_device_options){.name = "slow GPU", .ops = TEST_DEVICE_ALL_OPS, .fail_at = fail_at[s]};
+        options[s] = (test_device_options){
+            .name = "slow GPU", .ops = TEST_DEVICE_ALL_OPS, .is_inexact = true, .fail_at = fail_at[s]};
     test_kinds_set(options, N_STAGES);
     o->status = job_rig_start(&job, &config, &o->err);
     job_rig_stop(&job);
@@ -92,7 +96,6 @@ static void check_stage(int stage, const outcome *good, int *n_at_load, int *n_l
     snprintf(name, sizeof name, "stage %d", stage);
     for (int32_t n = 1; !whole; n += (1 + n / 8) * (share_get() > 3 ? 4 : 1)) {
         int32_t fail_at[N_STAGES] = {0};
-        int n_threads = job_count_threads();
         fail_at[stage] = n;
         run("test", fail_at, &o);
         whole = o.status == MR_OK;
@@ -104,14 +107,23 @@ static void check_stage(int stage, const outcome *good, int *n_at_load, int *n_l
         *n_at_load += !whole && !o.started;
         *n_later += !whole && o.started;
         outcome_deinit(&o);
-        job_expect_threads(n_threads);
     }
+}
+
+/* The system may list a thread for a moment after it was joined. */
+static int least_threads(void) {
+    int least = job_count_threads();
+    for (int i = 0; i < 50; i++) {
+        int n = job_count_threads();
+        least = n < least ? n : least;
+    }
+    return least;
 }
 
 static void test_every_call_fails_once(void **state) {
     (void)state;
     static outcome good;
-    int n_at_load = 0, n_later = 0;
+    int n_at_load = 0, n_later = 0, n_threads = least_threads();
     size_t live_bytes = mr_mem_get_stats().live_bytes;
     run(NULL, (int32_t[N_STAGES]){0}, &good);
     assert_int_equal(good.status, MR_OK);
@@ -120,11 +132,12 @@ static void test_every_call_fails_once(void **state) {
     print_message("failed %d times at load, %d times later\n", n_at_load, n_later);
     assert_true(n_at_load > 3 && n_later > 3);
     outcome_deinit(&good);
+    job_expect_threads(n_threads);
     assert_int_equal(mr_mem_get_stats().live_bytes, live_bytes);
 }
 
-/* The device that a stage cannot create: the cluster does not start, and says why. */
-static void test_a_device_that_is_not_there(void **state) {
+/* A device that fails while it is compared with the CPU, or is of no use: the cluster does not start, and says why. */
+static void test_clusters_that_do_not_start(void **state) {
     (void)state;
     mr_local_cluster *cluster;
     mr_err err;
@@ -133,7 +146,15 @@ static void test_a_device_that_is_not_there(void **state) {
                                       .threads_per_stage = 1,
                                       .devices = {.backend = "test"},
                                       .epoch = 1};
-    test_kinds_set(&(test_device_options){.name = "slow GPU", .is_inexact = true, .ops = TEST_DEVICE_ALL_OPS}, 1);
+    test_device_options options = {.name = "slow GPU", .ops = TEST_DEVICE_ALL_OPS};
+    test_kinds_set(&options, 1);
+    for (options.fail_at = 1; options.fail_at < 200; options.fail_at *= 3) {
+        mr_status status = mr_local_cluster_create(&config, &cluster, &err);
+        if ((status != MR_E_DEVICE && status != MR_E_NO_MEMORY) || !strstr(err.text, "slow GPU"))
+            fail_msg("call %d: %s: '%s'", options.fail_at, mr_status_name(status), err.text);
+    }
+    options.fail_at = 0;
+    options.is_inexact = true;
     expect_fails(mr_local_cluster_create(&config, &cluster, &err), MR_E_UNSUPPORTED, &err,
                  "'slow GPU' does not compute exact numerics");
 }
@@ -141,7 +162,7 @@ static void test_a_device_that_is_not_there(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_call_fails_once),
-        cmocka_unit_test(test_a_device_that_is_not_there),
+        cmocka_unit_test(test_clusters_that_do_not_start),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));

@@ -76,6 +76,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .grammars = config->grammars,
                          .control_bytes = config->control_bytes,
                          .kv_type = MR_TYPE_F16,
+                         .fast_numerics = config->devices.is_fast,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};
     return mr_job_create(&job, &rig->job, err);
