@@ -2,34 +2,64 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proto/facts_message.h"
 
-static void fill_times(mr_facts_message *f, int32_t i, const mr_step_times *t) {
-    Millrace__Times *out = &f->times[i];
-    millrace__times__init(out);
+#include <stdio.h>
+#include <string.h>
+
+static Millrace__Times *fill_times(mr_times_message *out, const mr_step_times *t) {
+    millrace__times__init(&out->message);
     for (int32_t k = 0; k < t->n; k++) {
-        f->rows[i][k] = (uint32_t)t->rows[k];
-        f->seconds[i][k] = t->seconds[k];
+        out->rows[k] = (uint32_t)t->rows[k];
+        out->seconds[k] = t->seconds[k];
     }
-    out->n_rows = out->n_seconds = (size_t)t->n;
-    out->rows = f->rows[i];
-    out->seconds = f->seconds[i];
+    out->message.n_rows = out->message.n_seconds = (size_t)t->n;
+    out->message.rows = out->rows;
+    out->message.seconds = out->seconds;
+    return &out->message;
+}
+
+static void fill_layers(mr_layers_message *out, const mr_step_times *layers, const double *position_s, int32_t n) {
+    for (int32_t k = 0; k < n; k++) {
+        out->layers[k] = fill_times(&out->times[k], &layers[k]);
+        out->position_s[k] = position_s[k];
+    }
+}
+
+static void fill_device(mr_facts_message *f, const mr_measured_device *d, int32_t n_kinds) {
+    Millrace__DeviceFacts *m = &f->device;
+    millrace__device_facts__init(m);
+    fill_layers(&f->on_device, d->layer, d->position_s, n_kinds);
+    memcpy(f->layer_bytes, d->layer_bytes, sizeof f->layer_bytes);
+    memcpy(f->token_bytes, d->token_bytes, sizeof f->token_bytes);
+    snprintf(f->name, sizeof f->name, "%s", d->name);
+    m->name = f->name;
+    m->memory_bytes = d->memory_bytes;
+    m->n_layers = m->n_position_s = m->n_layer_bytes = m->n_token_bytes = (size_t)n_kinds;
+    m->layers = f->on_device.layers;
+    m->position_s = f->on_device.position_s;
+    m->output = fill_times(&f->on_device.output, &d->output);
+    m->crossing = fill_times(&f->crossing, &d->crossing);
+    m->layer_bytes = f->layer_bytes;
+    m->token_bytes = f->token_bytes;
+    m->stage_bytes = d->stage_bytes;
+    m->head_bytes = d->head_bytes;
+    m->tail_bytes = d->tail_bytes;
+    f->message.device = m;
 }
 
 void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured) {
-    millrace__facts__init(&f->message);
+    Millrace__Facts *m = &f->message;
+    millrace__facts__init(m);
     if (!measured)
         return;
-    for (int32_t k = 0; k < measured->n_kinds; k++) {
-        fill_times(f, k, &measured->layer[k]);
-        f->layers[k] = &f->times[k];
-        f->position_s[k] = measured->position_s[k];
-    }
-    fill_times(f, MR_MAX_LAYER_KINDS, &measured->output);
-    f->message.n_layers = f->message.n_position_s = (size_t)measured->n_kinds;
-    f->message.layers = f->layers;
-    f->message.output = &f->times[MR_MAX_LAYER_KINDS];
-    f->message.position_s = f->position_s;
-    f->message.sample_s = measured->sample_s;
-    f->message.core_share = measured->core_share;
+    fill_layers(&f->on_cpu, measured->layer, measured->position_s, measured->n_kinds);
+    m->n_layers = m->n_position_s = (size_t)measured->n_kinds;
+    m->layers = f->on_cpu.layers;
+    m->output = fill_times(&f->on_cpu.output, &measured->output);
+    m->position_s = f->on_cpu.position_s;
+    m->sample_s = measured->sample_s;
+    m->core_share = measured->core_share;
+    if (measured->device.is_known)
+        fill_device(f, &measured->device, measured->n_kinds);
 }
 
 static void read_times(const Millrace__Times *t, mr_step_times *out) {
@@ -38,6 +68,25 @@ static void read_times(const Millrace__Times *t, mr_step_times *out) {
         out->rows[k] = (int32_t)t->rows[k];
         out->seconds[k] = t->seconds[k];
     }
+}
+
+static void read_device(const Millrace__DeviceFacts *m, mr_measured_device *out) {
+    *out = (mr_measured_device){
+        .is_known = true,
+        .memory_bytes = m->memory_bytes,
+        .stage_bytes = m->stage_bytes,
+        .head_bytes = m->head_bytes,
+        .tail_bytes = m->tail_bytes,
+    };
+    snprintf(out->name, sizeof out->name, "%s", m->name);
+    for (size_t k = 0; k < m->n_layers; k++) {
+        read_times(m->layers[k], &out->layer[k]);
+        out->position_s[k] = m->position_s[k];
+        out->layer_bytes[k] = m->layer_bytes[k];
+        out->token_bytes[k] = m->token_bytes[k];
+    }
+    read_times(m->output, &out->output);
+    read_times(m->crossing, &out->crossing);
 }
 
 void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
@@ -52,4 +101,6 @@ void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
     }
     if (message->output)
         read_times(message->output, &out->output);
+    if (message->device)
+        read_device(message->device, &out->device);
 }

@@ -7,11 +7,27 @@
 #include "proto/measured.h"
 #include "proto/millrace.pb-c.h"
 
+/* A message Times with its arrays. */
+typedef struct mr_times_message {
+    Millrace__Times message;
+    uint32_t rows[MR_STEP_TIMES_MAX];
+    double seconds[MR_STEP_TIMES_MAX];
+} mr_times_message;
+
+/* Those of the CPU, or of the device. */
+typedef struct mr_layers_message {
+    mr_times_message times[MR_MAX_LAYER_KINDS], output;
+    Millrace__Times *layers[MR_MAX_LAYER_KINDS];
+    double position_s[MR_MAX_LAYER_KINDS];
+} mr_layers_message;
+
 typedef struct mr_facts_message {
     Millrace__Facts message;
-    Millrace__Times times[MR_MAX_LAYER_KINDS + 1], *layers[MR_MAX_LAYER_KINDS];
-    uint32_t rows[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX];
-    double seconds[MR_MAX_LAYER_KINDS + 1][MR_STEP_TIMES_MAX], position_s[MR_MAX_LAYER_KINDS];
+    Millrace__DeviceFacts device;
+    mr_layers_message on_cpu, on_device;
+    mr_times_message crossing;
+    uint64_t layer_bytes[MR_MAX_LAYER_KINDS], token_bytes[MR_MAX_LAYER_KINDS];
+    char name[64];
 } mr_facts_message;
 
 /* Fills the message, which points into f. measured NULL: the message has no layers. */

@@ -4,6 +4,7 @@
 #ifndef MR_PROTO_MEASURED_H
 #define MR_PROTO_MEASURED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -18,6 +19,21 @@ typedef struct mr_step_times {
     double seconds[MR_STEP_TIMES_MAX];
 } mr_step_times;
 
+/* Layers on a device of the rank: the first device with memory of its own that the numerics allow. */
+typedef struct mr_measured_device {
+    bool is_known; /* false: there is no such device, or it has no memory for a layer */
+    char name[64];
+    uint64_t memory_bytes; /* most bytes that all buffers may have; 0: not known */
+    mr_step_times layer[MR_MAX_LAYER_KINDS];
+    mr_step_times output;
+    double position_s[MR_MAX_LAYER_KINDS];
+    /* Seconds that a step takes more if any of its layers are on the device: its rows go there, and come back. */
+    mr_step_times crossing;
+    /* In the device's layout: one layer of each kind; keys and values of one token in one layer; buffers of a stage; in
+     * addition those of the first layer of the model (embedding) and of the last one (output matrix). */
+    uint64_t layer_bytes[MR_MAX_LAYER_KINDS], token_bytes[MR_MAX_LAYER_KINDS], stage_bytes, head_bytes, tail_bytes;
+} mr_measured_device;
+
 typedef struct mr_measured {
     int32_t n_kinds;
     mr_step_times layer[MR_MAX_LAYER_KINDS]; /* one layer of each kind, with an empty context */
@@ -26,6 +42,7 @@ typedef struct mr_measured {
     double position_s[MR_MAX_LAYER_KINDS];
     double sample_s;   /* seconds of the quick sample, which shows later whether the times are still valid */
     double core_share; /* share of the measuring time in which the thread had a core; 0: not known */
+    mr_measured_device device;
 } mr_measured;
 
 #endif

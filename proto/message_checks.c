@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "proto/measured.h"
 #include "proto/messages.h"
@@ -21,6 +22,7 @@ enum {
 #define ABOVE_0 FLT_MIN
 static const double MAX_MIROSTAT_MU = 1e12;
 static const double MAX_SECONDS = 86400, MAX_BYTES_PER_SECOND = 1e15;
+static const uint64_t MAX_DEVICE_BYTES = UINT64_C(1) << 50;
 static const int64_t MAX_CLOCK_NS = INT64_MAX / 4; /* 73 years of monotonic time: differences do not overflow */
 
 /* The checks of one message. The first failure stays: later checks do nothing. */
@@ -135,6 +137,8 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         below(c, "rank", s->rank, MR_MAX_STAGES);
         in_range(c, "first_layer", s->first_layer, next_layer, next_layer);
         in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + !plan->synthetic, MR_MAX_LAYERS);
+        in_range(c, "device_layers", s->device_layers, 0,
+                 plan->synthetic ? 0 : (uint64_t)s->last_layer - s->first_layer);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,
@@ -379,6 +383,38 @@ static void check_times(checks *c, const Millrace__Times *t) {
     }
 }
 
+static void check_kind(checks *c, const Millrace__Times *t, double position_s) {
+    check_times(c, t);
+    double_in_range(c, "position_s", position_s, 0, MAX_SECONDS);
+}
+
+static void check_device_facts(checks *c, const Millrace__DeviceFacts *d, size_t n_kinds) {
+    known_fields(c, &d->base);
+    below(c, "the length of the device's name", strlen(d->name), sizeof((mr_measured_device *)0)->name);
+    in_range(c, "memory_bytes", d->memory_bytes, 0, MAX_DEVICE_BYTES);
+    in_range(c, "the number of the device's kinds of layers", d->n_layers, n_kinds, n_kinds);
+    in_range(c, "the number of the device's position_s", d->n_position_s, n_kinds, n_kinds);
+    in_range(c, "the number of layer_bytes", d->n_layer_bytes, n_kinds, n_kinds);
+    in_range(c, "the number of token_bytes", d->n_token_bytes, n_kinds, n_kinds);
+    in_range(c, "stage_bytes", d->stage_bytes, 0, MAX_DEVICE_BYTES);
+    in_range(c, "head_bytes", d->head_bytes, 0, MAX_DEVICE_BYTES);
+    in_range(c, "tail_bytes", d->tail_bytes, 0, MAX_DEVICE_BYTES);
+    if (c->status == MR_OK && (!d->output || !d->crossing))
+        fail(c, "the times of the device are not complete");
+    if (c->status == MR_OK)
+        check_times(c, d->output);
+    if (c->status == MR_OK)
+        check_times(c, d->crossing);
+    c->item = "kind on the device";
+    for (size_t i = 0; i < n_kinds && c->status == MR_OK; i++) {
+        c->item_idx = i;
+        check_kind(c, d->layers[i], d->position_s[i]);
+        in_range(c, "layer_bytes", d->layer_bytes[i], 0, MAX_DEVICE_BYTES);
+        in_range(c, "token_bytes", d->token_bytes[i], 0, MAX_DEVICE_BYTES);
+    }
+    c->item = NULL;
+}
+
 static void check_facts(checks *c, const Millrace__Facts *f) {
     rank_status(c, f->status);
     in_range(c, "the number of kinds of layers", f->n_layers, 0, MR_MAX_LAYER_KINDS);
@@ -392,10 +428,11 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
     c->item = "kind";
     for (size_t i = 0; i < f->n_layers && c->status == MR_OK; i++) {
         c->item_idx = i;
-        check_times(c, f->layers[i]);
-        double_in_range(c, "position_s", f->position_s[i], 0, MAX_SECONDS);
+        check_kind(c, f->layers[i], f->position_s[i]);
     }
     c->item = NULL;
+    if (c->status == MR_OK && f->device)
+        check_device_facts(c, f->device, f->n_layers);
 }
 
 static void check_link(checks *c, const Millrace__LinkFacts *l) {

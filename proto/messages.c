@@ -164,6 +164,8 @@ mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_l
     if (status != MR_OK)
         return status;
     clean_texts((ProtobufCMessage *)m->ready);
+    if (m->body_case == MILLRACE__REPORT__BODY_FACTS && m->facts->device)
+        clean_texts(&m->facts->device->base);
     *out = m;
     return MR_OK;
 }

@@ -56,6 +56,12 @@ static void many_blocks(Millrace__Plan *plan) {
 static void odd_kv_type(Millrace__Plan *plan) {
     plan->kv_type = 9;
 }
+static void on_a_device(Millrace__Plan *plan) {
+    plan->stages[0]->device_layers = 1;
+}
+static void too_many_on_a_device(Millrace__Plan *plan) {
+    plan->stages[1]->device_layers = 2;
+}
 
 static void test_plans(void **state) {
     (void)state;
@@ -74,6 +80,8 @@ static void test_plans(void **state) {
         {many_out_rows, "max_out_rows is 9"},
         {many_blocks, "n_kv_blocks is"},
         {odd_kv_type, "kv_type is 9"},
+        {on_a_device, "the plan puts 1 layers on a device, and this rank has none for layers"},
+        {too_many_on_a_device, "stage 1: device_layers is 2, allowed is 0 to 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         bench b;

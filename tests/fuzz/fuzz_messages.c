@@ -73,6 +73,7 @@ static void use_plan(const Millrace__Plan *plan) {
     MR_ASSERT(plan->n_stages >= 1 && plan->stages[0]->first_layer == 0);
     for (size_t i = 0; i < plan->n_stages; i++) {
         const Millrace__StageRange *s = plan->stages[i];
+        MR_ASSERT(s->device_layers <= s->last_layer - s->first_layer);
         MR_ASSERT(s->first_layer < s->last_layer || (plan->synthetic && s->first_layer == s->last_layer));
         MR_ASSERT(i == 0 || s->first_layer == plan->stages[i - 1]->last_layer);
     }
@@ -185,6 +186,19 @@ static void use_times(const Millrace__Times *t) {
     }
 }
 
+static void use_device(const Millrace__DeviceFacts *d, size_t n_kinds) {
+    use_text(d->name);
+    MR_ASSERT(strlen(d->name) < sizeof((mr_measured_device *)0)->name);
+    MR_ASSERT(d->n_layers == n_kinds && d->n_position_s == n_kinds);
+    MR_ASSERT(d->n_layer_bytes == n_kinds && d->n_token_bytes == n_kinds);
+    for (size_t i = 0; i < n_kinds; i++) {
+        use_times(d->layers[i]);
+        MR_ASSERT(d->position_s[i] >= 0 && d->layer_bytes[i] <= UINT64_C(1) << 50);
+    }
+    use_times(d->output);
+    use_times(d->crossing);
+}
+
 static void use_facts(const Millrace__Facts *f) {
     use_text(f->text);
     MR_ASSERT(f->n_layers <= MR_MAX_LAYER_KINDS && (f->output || f->n_layers == 0));
@@ -195,6 +209,8 @@ static void use_facts(const Millrace__Facts *f) {
     }
     if (f->output)
         use_times(f->output);
+    if (f->device)
+        use_device(f->device, f->n_layers);
     MR_ASSERT(f->sample_s >= 0 && f->core_share >= 0 && f->core_share <= 1);
 }
 

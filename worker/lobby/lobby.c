@@ -225,6 +225,7 @@ static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m,
     *out_known = false;
     if (!wish->anew && mr_kept_facts_read(c->cache_dir, key, out)) {
         status = mr_measure_sample(m, &sample_s, err);
+        (void)mr_measure_describe_device(m, &out->device); /* its free memory may be another now */
         *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
         if (status == MR_OK && !*out_known)
             mr_log_write(MR_LOG_INFO, "worker",
@@ -258,23 +259,20 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     return status;
 }
 
-static bool may_use_devices(const mr_lobby_config *c, const Millrace__Measure *wish) {
-    return c->devices && (wish->fast_numerics || c->devices->is_exact);
-}
-
 /* Measures with the backends of a run. */
 static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
     const mr_lobby_config *c = l->config;
     mr_gguf *gguf = NULL;
     mr_model_info info;
     mr_measured measured;
+    const mr_devices devices = mr_devices_for(c->devices, wish->fast_numerics);
     bool is_known = false;
     mr_status status = open_model(l, &gguf, &info, err);
     if (status == MR_OK) {
         const mr_measure_config m = {.gguf = gguf,
                                      .info = &info,
                                      .backend = c->backend,
-                                     .devices = may_use_devices(c, wish) ? c->devices : NULL,
+                                     .devices = &devices,
                                      .kv_type = (mr_type)wish->kv_type,
                                      .max_rows = (int32_t)wish->max_rows,
                                      .map_weights = wish->map_weights,

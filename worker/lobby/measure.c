@@ -11,16 +11,12 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
-#include "worker/lobby/measure_trial.h"
+#include "worker/lobby/measure_internal.h"
 
 enum {
-    MAX_TRIALS = 16,    /* trials of one kind */
-    MOST_LAYERS = 4,    /* layers of one trial: more would let one step of many rows use up the time budget */
-    MOST_ROWS = 512,    /* rows of a step that is measured in all rounds */
     WIDE_BUDGETS = 2,   /* time budgets of a kind for these points */
     WIDE_ROUNDS = 7,    /* samples of each point with more rows */
     MOST_OUT_ROWS = 64, /* rows of a step that want a token */
-    MOST_ROUNDS = 15,
     SAMPLE_ROWS = 8,
     SAMPLE_RUNS = 9,
     DEFAULT_CACHE_BYTES = 64 << 20, /* if the system does not tell the size of the last cache */
@@ -30,44 +26,24 @@ static const int64_t KIND_NS = 3 * MR_NS_PER_S / 2, ALL_NS = 5 * MR_NS_PER_S, SW
  * POINT_PART: most time for all samples of a point. */
 static const double LONG_PART = 0.05, POINT_PART = 0.2;
 
-/* The samples of one point of a curve, ascending. */
-typedef struct series {
-    int32_t n;
-    double seconds[MOST_ROUNDS];
-} series;
-
-typedef struct measure {
-    const mr_measure_config *config;
-    uint8_t *kind; /* [n_layers] */
-    trial trials[MAX_TRIALS];
-    int32_t n_trials, n_layers; /* n_layers: sum over the trials */
-    int32_t max_rows;           /* of the trials */
-    uint64_t free_bytes;        /* this rank's share of the free memory at the start, less the bytes of the trials */
-    int64_t budget_ns;
-    int64_t ran_ns, had_core_ns; /* time of all sweeps; the part of that time in which this thread had a core */
-} measure;
-
 /* --- Series ------------------------------------------------------------------------------------------------------ */
 
-static void series_add(series *s, double seconds) {
+void series_add(series *s, double seconds) {
     int32_t i = s->n++;
     for (; i > 0 && s->seconds[i - 1] > seconds; i--)
         s->seconds[i] = s->seconds[i - 1];
     s->seconds[i] = seconds;
 }
 
-/* The k-th quartile of the samples; 0: no samples. */
-static double series_quarter(const series *s, int32_t k) {
+double series_quarter(const series *s, int32_t k) {
     return s->n > 0 ? s->seconds[(s->n - 1) * k / 4] : 0;
 }
 
-/* The median and not the minimum, because steps of a run are disturbed, too. */
-static double series_median(const series *s) {
+double series_median(const series *s) {
     return series_quarter(s, 2);
 }
 
-/* Makes a curve of the series of 1, 2, 4 ... rows, up to the first series without samples. */
-static void make_curve(const series *s, int32_t n, mr_step_times *out) {
+void series_curve(const series *s, int32_t n, mr_step_times *out) {
     *out = (mr_step_times){0};
     for (int32_t i = 0; i < n && s[i].n > 0; i++) {
         out->rows[out->n] = 1 << i;
@@ -75,8 +51,7 @@ static void make_curve(const series *s, int32_t n, mr_step_times *out) {
     }
 }
 
-/* The number of points 1, 2, 4 ... up to max_rows. */
-static int32_t n_points(int32_t max_rows) {
+int32_t measure_points(int32_t max_rows) {
     int32_t n = 0;
     while (n < MR_STEP_TIMES_MAX && 1 << n <= max_rows)
         n++;
@@ -101,8 +76,7 @@ static size_t bytes_wanted(const measure *m) {
     return (size_t)(free_part < cache ? free_part : cache);
 }
 
-/* Frees all trials except the first n. */
-static void drop_trials(measure *m, int32_t n) {
+void measure_drop_trials(measure *m, int32_t n) {
     while (m->n_trials > n) {
         trial *t = &m->trials[--m->n_trials];
         m->free_bytes += t->bytes;
@@ -111,9 +85,7 @@ static void drop_trials(measure *m, int32_t n) {
     }
 }
 
-/* The next run of inner layers of a kind, from layer l on, up to MOST_LAYERS. Inner layers are all except the first and
- * the last layer of the model, whose stages also have the embedding or the output matrix. false: there is none. */
-static bool next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range *out) {
+bool measure_next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range *out) {
     int32_t last = m->config->info->n_layers - 1;
     l = l < 1 ? 1 : l;
     while (l < last && m->kind[l] != kind)
@@ -121,21 +93,20 @@ static bool next_inner(const measure *m, uint8_t kind, int32_t l, mr_layer_range
     if (l >= last)
         return false;
     *out = (mr_layer_range){l, l + 1};
-    while (out->last < last && out->last - out->first < MOST_LAYERS && m->kind[out->last] == kind)
+    while (out->last < last && out->last - out->first < MEASURE_MOST_LAYERS && m->kind[out->last] == kind)
         out->last++;
     return true;
 }
 
-/* The range to measure if a kind has no inner layer. */
-static mr_layer_range outer(const measure *m, uint8_t kind) {
+mr_layer_range measure_outer(const measure *m, uint8_t kind) {
     int32_t l = m->kind[0] == kind ? 0 : m->config->info->n_layers - 1;
     return (mr_layer_range){l, l + 1};
 }
 
-/* Adds a trial. The trial with the fewest layers stands first, because it runs alone where a step takes long. */
-static mr_status add_trial(measure *m, mr_layer_range range, int32_t max_rows, mr_err *err) {
+mr_status measure_add_trial(measure *m, mr_layer_range range, int32_t max_rows, mr_err *err) {
     trial *t = &m->trials[m->n_trials], first = m->trials[0];
-    mr_status status = trial_init(t, m->config, range, max_rows, m->free_bytes, err);
+    const trial_desc desc = {range, max_rows, m->free_bytes, m->on_device};
+    mr_status status = trial_init(t, m->config, &desc, err);
     if (status != MR_OK)
         return status;
     m->free_bytes -= t->bytes;
@@ -155,27 +126,30 @@ static mr_status load_trials(measure *m, uint8_t kind, int32_t max_rows, mr_err 
     size_t wanted = bytes_wanted(m), bytes = 0;
     mr_layer_range range = {0, 0};
     mr_status status = MR_OK;
-    while (status == MR_OK && m->n_trials < MAX_TRIALS && bytes < wanted && next_inner(m, kind, range.last, &range)) {
+    while (status == MR_OK && m->n_trials < MEASURE_MAX_TRIALS && bytes < wanted &&
+           measure_next_inner(m, kind, range.last, &range)) {
         size_t layer = mr_model_layer_bytes(c->gguf, c->info, range.first);
         while (range.last - range.first > 1 && bytes + layer * (size_t)(range.last - range.first - 1) >= wanted)
             range.last--;
         bytes += layer * (size_t)(range.last - range.first);
-        status = add_trial(m, range, max_rows, err);
+        status = measure_add_trial(m, range, max_rows, err);
         if (status == MR_OK && c->progress)
             c->progress(c->ctx);
     }
     if (status == MR_E_NO_MEMORY && m->n_trials > 0)
         return MR_OK;
-    return status == MR_OK && m->n_trials == 0 ? add_trial(m, outer(m, kind), max_rows, err) : status;
+    return status == MR_OK && m->n_trials == 0 ? measure_add_trial(m, measure_outer(m, kind), max_rows, err) : status;
 }
 
-/* With the rows that are wanted, or with MOST_ROWS where memory is short. */
+/* With the rows that are wanted, or with MEASURE_MOST_ROWS where memory is short. */
 static mr_status load_kind(measure *m, uint8_t kind, mr_err *err) {
+    if (m->on_device)
+        return measure_load_on_device(m, kind, err);
     mr_status status = load_trials(m, kind, m->config->max_rows, err);
-    if (status != MR_E_NO_MEMORY || m->config->max_rows <= MOST_ROWS)
+    if (status != MR_E_NO_MEMORY || m->config->max_rows <= MEASURE_MOST_ROWS)
         return status;
-    drop_trials(m, 0);
-    return load_trials(m, kind, MOST_ROWS, err);
+    measure_drop_trials(m, 0);
+    return load_trials(m, kind, MEASURE_MOST_ROWS, err);
 }
 
 /* Runs a step through each of the first n trials. *out_layer_seconds: the mean time of one layer. */
@@ -217,9 +191,9 @@ static mr_status add_sample(measure *m, const trial_step *step, double guess, in
     return status;
 }
 
-/* Measures the points with more than MOST_ROWS rows, behind the first n points, within a budget of their own. */
+/* Measures the points of more than MEASURE_MOST_ROWS rows, behind the first n, within a budget of their own. */
 static mr_status measure_wide(measure *m, series *flat, int32_t n, mr_err *err) {
-    const int32_t n_all = n_points(m->max_rows);
+    const int32_t n_all = measure_points(m->max_rows);
     int64_t end_ns = mr_clock_now_ns() + WIDE_BUDGETS * m->budget_ns;
     mr_status status = MR_OK;
     for (int round = 0; round < WIDE_ROUNDS && status == MR_OK; round++)
@@ -236,11 +210,11 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
     series flat[MR_STEP_TIMES_MAX] = {0}, shallow = {0}, deep = {0};
     const trial_step shallow_step = {.n_rows = MEASURE_DEEP_ROWS},
                      deep_step = {.n_rows = MEASURE_DEEP_ROWS, .deep = true};
-    int32_t n = n_points(max_rows);
+    int32_t n = measure_points(max_rows);
     double ignored;
     mr_status status = sweep(m, m->n_trials, &deep_step, &ignored, err); /* to warm up */
     int64_t end_ns = mr_clock_now_ns() + m->budget_ns;
-    for (int round = 0; round < MOST_ROUNDS && status == MR_OK && mr_clock_now_ns() < end_ns; round++) {
+    for (int round = 0; round < MEASURE_MOST_ROUNDS && status == MR_OK && mr_clock_now_ns() < end_ns; round++) {
         for (int32_t i = 0; i < n && status == MR_OK; i++) {
             double guess = i > 0 ? 2 * series_median(&flat[i - 1]) : 0;
             status = add_sample(m, &(trial_step){.n_rows = 1 << i}, guess, end_ns, &flat[i], err);
@@ -252,9 +226,9 @@ static mr_status measure_layer(measure *m, int32_t max_rows, mr_step_times *out,
         if (status == MR_OK)
             status = add_sample(m, &deep_step, 0, end_ns, &deep, err);
     }
-    if (status == MR_OK && n == n_points(max_rows))
+    if (status == MR_OK && n == measure_points(max_rows))
         status = measure_wide(m, flat, n, err);
-    make_curve(flat, n_points(m->max_rows), out);
+    series_curve(flat, measure_points(m->max_rows), out);
     /* The difference is small beside the two times, so lower quartiles are taken: they are the least disturbed. */
     double more = series_quarter(&deep, 1) - series_quarter(&shallow, 1);
     *out_position = more > 0 ? more / (MEASURE_DEEP_ROWS * m->trials[0].n_attended) : 0;
@@ -270,21 +244,23 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
     series more[MR_STEP_TIMES_MAX] = {0};
     trial tail;
     double with, without, ignored;
-    const mr_layer_range last = {info->n_layers - 1, info->n_layers};
-    mr_status status = trial_init(&tail, m->config, last, max_rows, m->free_bytes, err);
-    while (status == MR_E_NO_MEMORY && m->n_trials > 1) {
-        drop_trials(m, m->n_trials - 1);
-        status = trial_init(&tail, m->config, last, max_rows, m->free_bytes, err);
+    trial_desc last = {{info->n_layers - 1, info->n_layers}, max_rows, m->free_bytes, m->on_device};
+    mr_status status = trial_init(&tail, m->config, &last, err);
+    while (status == MR_E_NO_MEMORY && m->n_trials > (m->on_device ? 0 : 1)) {
+        measure_drop_trials(m, m->n_trials - 1);
+        last.free_bytes = m->free_bytes;
+        status = trial_init(&tail, m->config, &last, err);
     }
     if (status != MR_OK)
         return status;
     int64_t end_ns = mr_clock_now_ns() + m->budget_ns / 2;
-    int32_t n = n_points(max_rows);
+    int32_t n = measure_points(max_rows);
     status = trial_run(&tail, &(trial_step){.n_rows = 1, .n_out = 1}, &ignored, err); /* to warm up */
-    for (int round = 0; round < MOST_ROUNDS && status == MR_OK && (round == 0 || mr_clock_now_ns() < end_ns); round++)
+    for (int round = 0; round < MEASURE_MOST_ROUNDS && status == MR_OK && (round == 0 || mr_clock_now_ns() < end_ns);
+         round++)
         for (int32_t i = 0; i < n && status == MR_OK && (round == 0 || mr_clock_now_ns() < end_ns); i++) {
             trial_step step = {.n_rows = 1 << i};
-            status = sweep(m, m->n_trials, &(trial_step){.n_rows = 1}, &ignored, err);
+            status = m->n_trials > 0 ? sweep(m, m->n_trials, &(trial_step){.n_rows = 1}, &ignored, err) : MR_OK;
             if (status == MR_OK)
                 status = trial_run(&tail, &step, &without, err);
             step.n_out = step.n_rows;
@@ -293,7 +269,7 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
             if (status == MR_OK)
                 series_add(&more[i], with > without ? with - without : 0);
         }
-    make_curve(more, n, out);
+    series_curve(more, n, out);
     trial_deinit(&tail);
     return status;
 }
@@ -310,7 +286,7 @@ static mr_status begin(measure *m, const mr_measure_config *c, int32_t *out_n_ki
 }
 
 static void end(measure *m) {
-    drop_trials(m, 0);
+    measure_drop_trials(m, 0);
     mr_free(m->kind);
 }
 
@@ -334,10 +310,10 @@ mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds
     series times = {0};
     double seconds;
     if (status == MR_OK) {
-        if (!next_inner(&m, m.kind[config->info->n_layers / 2], 0, &range))
-            range = outer(&m, m.kind[0]);
+        if (!measure_next_inner(&m, m.kind[config->info->n_layers / 2], 0, &range))
+            range = measure_outer(&m, m.kind[0]);
         range.last = range.first + 1;
-        status = add_trial(&m, range, SAMPLE_ROWS, err);
+        status = measure_add_trial(&m, range, SAMPLE_ROWS, err);
     }
     for (int i = 0; i < 2 * SAMPLE_RUNS && status == MR_OK; i++) {
         status = trial_run(&m.trials[0], &(trial_step){.n_rows = SAMPLE_ROWS}, &seconds, err);
@@ -350,32 +326,74 @@ mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds
     return status;
 }
 
+/* Where the measured curves go: to those of the CPU, or to those of the device. */
+typedef struct curves {
+    mr_step_times *layer; /* [n_kinds] */
+    double *position_s;   /* [n_kinds] */
+    mr_step_times *output;
+} curves;
+
+static mr_status measure_kinds(measure *m, int32_t n_kinds, const curves *out, mr_err *err) {
+    const mr_measure_config *c = m->config;
+    int32_t max_rows = c->max_rows < MEASURE_MOST_ROWS ? c->max_rows : MEASURE_MOST_ROWS;
+    mr_status status = MR_OK;
+    for (int32_t k = 0; k < n_kinds && status == MR_OK; k++) {
+        status = load_kind(m, (uint8_t)k, err);
+        if (status == MR_OK)
+            status = measure_layer(m, max_rows, &out->layer[k], &out->position_s[k], err);
+        if (status == MR_OK && m->on_device)
+            measure_take_crossing(m, &out->layer[k]);
+        log_curve(m->on_device ? "device, layer kind" : "layer kind", k, &out->layer[k]);
+        mr_log_write(MR_LOG_DEBUG, "worker", "layer kind %" PRId32 ", a position: %.3f ns", k,
+                     out->position_s[k] * 1e9);
+        if (status == MR_OK && m->kind[c->info->n_layers - 1] == k)
+            status = measure_output(m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, out->output, err);
+        measure_drop_trials(m, 0);
+    }
+    log_curve(m->on_device ? "device, output" : "output", 0, out->output);
+    return status;
+}
+
+/* Measures layers on the device that holds layers, if there is one with memory for them. */
+static mr_status measure_device(measure *m, int32_t n_kinds, mr_measured_device *out, mr_err *err) {
+    if (!mr_measure_describe_device(m->config, out))
+        return MR_OK;
+    const curves to = {out->layer, out->position_s, &out->output};
+    m->on_device = true;
+    mr_status status = measure_device_bytes(m, n_kinds, out, err);
+    if (status == MR_OK)
+        status = measure_crossing(m, &m->crossing, err);
+    if (status == MR_OK)
+        status = measure_kinds(m, n_kinds, &to, err);
+    out->crossing = m->crossing;
+    out->is_known = status == MR_OK;
+    log_curve("device, crossing", 0, &out->crossing);
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    mr_log_write(MR_LOG_INFO, "worker", "%s gets no layers: %s", out->name, err->text);
+    *out = (mr_measured_device){0};
+    return MR_OK;
+}
+
 mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *out, mr_err *err) {
     measure m;
     mr_measured r = {0};
-    int32_t max_rows = config->max_rows < MOST_ROWS ? config->max_rows : MOST_ROWS;
+    const curves to = {r.layer, r.position_s, &r.output};
     mr_status status = mr_measure_sample(config, &r.sample_s, err);
     if (status != MR_OK)
         return status;
     status = begin(&m, config, &r.n_kinds, err);
-    if (status == MR_OK)
+    if (status == MR_OK) {
         m.budget_ns = budget_ns(config, r.n_kinds);
-    for (int32_t k = 0; k < r.n_kinds && status == MR_OK; k++) {
-        status = load_kind(&m, (uint8_t)k, err);
-        if (status == MR_OK)
-            status = measure_layer(&m, max_rows, &r.layer[k], &r.position_s[k], err);
-        log_curve("layer kind", k, &r.layer[k]);
-        mr_log_write(MR_LOG_DEBUG, "worker", "layer kind %" PRId32 ", a position: %.3f ns", k, r.position_s[k] * 1e9);
-        if (status == MR_OK && m.kind[config->info->n_layers - 1] == k)
-            status = measure_output(&m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, &r.output, err);
-        drop_trials(&m, 0);
+        status = measure_kinds(&m, r.n_kinds, &to, err);
     }
     if (m.ran_ns > 0)
         r.core_share = m.had_core_ns < m.ran_ns ? (double)m.had_core_ns / (double)m.ran_ns : 1;
+    if (status == MR_OK)
+        status = measure_device(&m, r.n_kinds, &r.device, err);
     end(&m);
     if (status != MR_OK)
         return status;
-    log_curve("output", 0, &r.output);
     mr_log_write(MR_LOG_DEBUG, "worker", "the quick sample: %.1f us", r.sample_s * 1e6);
     *out = r;
     return MR_OK;

@@ -20,7 +20,8 @@ typedef struct mr_measure_config {
     const mr_gguf *gguf;
     const mr_model_info *info;
     mr_backend *backend;
-    const mr_devices *devices; /* preferred to the backend; NULL: none */
+    const mr_devices
+        *devices; /* those that the numerics allow (mr_devices_for), preferred to the backend; NULL: none */
     mr_type kv_type;
     int32_t max_rows;   /* rows of one step */
     bool map_weights;   /* as in mr_stage_config */
@@ -35,6 +36,8 @@ typedef struct mr_measure_config {
 /* Takes a few seconds, without loading; some more for each kind of layers if max_rows is above 512. A curve has points
  * at 1, 2, 4 ... rows, as many as the time budget allowed. */
 MR_MUST_USE mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *out, mr_err *err);
+/* Writes name and memory of the device that holds layers (mr_devices_holder). false: there is none. */
+bool mr_measure_describe_device(const mr_measure_config *config, mr_measured_device *out);
 /* The time of a step of one layer, for a comparison with mr_measured.sample_s: if the two differ, none of the measured
  * times is valid any more. */
 MR_MUST_USE mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds, mr_err *err);

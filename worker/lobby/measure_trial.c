@@ -53,15 +53,15 @@ static mr_status set_tables(trial *t, int32_t n_sequences, mr_err *err) {
     return status;
 }
 
-/* Random input, so that rows and steps differ. The router chooses experts by the values of a row, and the experts of a
+/* Random rows, so that rows and steps differ. The router chooses experts by the values of a row, and the experts of a
  * step must not be in the caches from the step before. */
-static mr_status make_input(trial *t, int32_t max_rows, mr_err *err) {
-    size_t n = (size_t)(max_rows + N_SHIFTS) * (size_t)t->config->info->d_model;
-    t->x = mr_alloc_array(n, sizeof *t->x);
-    if (!t->x)
+static mr_status make_rows(const trial *t, int32_t n_rows, float **out, mr_err *err) {
+    size_t n = (size_t)n_rows * (size_t)t->config->info->d_model;
+    *out = mr_alloc_array(n, sizeof **out);
+    if (!*out)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure layers");
     for (size_t i = 0; i < n; i++)
-        t->x[i] = mr_rng_f32(SEED, 0, i) - 0.5f;
+        (*out)[i] = mr_rng_f32(SEED, 0, i) - 0.5f;
     return MR_OK;
 }
 
@@ -73,18 +73,15 @@ static mr_status make_sampler(trial *t, mr_err *err) {
     return status == MR_OK ? mr_sampler_scratch_create(config.n_vocab, &t->scratch, err) : status;
 }
 
-mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows, uint64_t free_bytes,
-                     mr_err *err) {
-    *t = (trial){.config = c, .n_layers = range.last - range.first, .depth = depth_of(c, range)};
-    t->n_attended = attended(c, range, t->depth);
-    int32_t n_sequences = max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : max_rows;
+static mr_stage_config stage_config(const trial *t, const trial_desc *d) {
+    const mr_measure_config *c = t->config;
+    int32_t n_sequences = d->max_rows < MEASURE_DEEP_ROWS ? MEASURE_DEEP_ROWS : d->max_rows;
     int32_t n_deep = MEASURE_DEEP_ROWS * deep_blocks(t), n_flat = (n_sequences + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
-    bool is_tail = range.last == c->info->n_layers;
     mr_stage_config config = {.gguf = c->gguf,
                               .info = c->info,
-                              .range = range,
+                              .range = d->range,
                               .max_rows = n_sequences,
-                              .max_out_rows = is_tail ? n_sequences : 1,
+                              .max_out_rows = d->range.last == c->info->n_layers ? n_sequences : 1,
                               .max_sequences = n_sequences,
                               .max_context = t->depth,
                               .n_kv_blocks = n_deep > n_flat ? n_deep : n_flat,
@@ -94,18 +91,39 @@ mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range,
         config.devices = c->devices->list;
         config.measures_products = c->devices->is_measured;
     }
+    if (d->on_device)
+        config.devices.whole_layers[mr_devices_holder(&config.devices)] = t->n_layers;
+    return config;
+}
+
+/* Whether the device that holds layers has memory for those of the config. */
+static bool fits_device(const mr_stage_config *config, const mr_stage_sizes *sizes) {
+    int32_t b = mr_devices_holder(&config->devices);
+    const mr_stage_bytes *bytes = &sizes->devices[b];
+    mr_device_info device;
+    config->devices.at[b]->ops->describe(config->devices.at[b], &device);
+    return device.memory_bytes == 0 || bytes->weights + bytes->kv + bytes->tables + bytes->work <= device.memory_bytes;
+}
+
+mr_status trial_init(trial *t, const mr_measure_config *c, const trial_desc *d, mr_err *err) {
+    *t = (trial){.config = c, .n_layers = d->range.last - d->range.first, .depth = depth_of(c, d->range)};
+    t->n_attended = attended(c, d->range, t->depth);
+    const mr_stage_config config = stage_config(t, d);
+    bool is_tail = d->range.last == c->info->n_layers;
     mr_stage_sizes sizes;
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
     if (status == MR_OK)
         t->bytes = sizes.weight_bytes + sizes.kv_bytes + sizes.work_bytes;
-    if (status == MR_OK && t->bytes > free_bytes)
-        status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)range.first);
+    if (status == MR_OK && (t->bytes > d->free_bytes || (d->on_device && !fits_device(&config, &sizes))))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)d->range.first);
     if (status == MR_OK)
         status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);
     if (status == MR_OK)
-        status = set_tables(t, n_sequences, err);
-    if (status == MR_OK && range.first > 0)
-        status = make_input(t, n_sequences, err);
+        status = set_tables(t, config.max_sequences, err);
+    if (status == MR_OK && d->range.first > 0)
+        status = make_rows(t, config.max_sequences + N_SHIFTS, &t->x, err);
+    if (status == MR_OK && d->on_device && !is_tail)
+        status = make_rows(t, config.max_sequences, &t->x_out, err);
     if (status == MR_OK && is_tail)
         status = make_sampler(t, err);
     if (status != MR_OK)
@@ -118,6 +136,7 @@ void trial_deinit(trial *t) {
     mr_sampler_destroy(t->sampler);
     mr_sampler_scratch_destroy(t->scratch);
     mr_free(t->x);
+    mr_free(t->x_out);
     *t = (trial){0};
 }
 
@@ -144,7 +163,7 @@ mr_status trial_run(trial *t, const trial_step *step, double *out_seconds, mr_er
     fill_rows(t, step);
     const float *x = t->x ? t->x + (size_t)t->shift * (size_t)c->info->d_model : NULL;
     int64_t start_ns = mr_clock_now_ns();
-    const mr_stage_step run = {.x_in = x, .progress = c->progress, .progress_ctx = c->ctx};
+    const mr_stage_step run = {.x_in = x, .x_out = t->x_out, .progress = c->progress, .progress_ctx = c->ctx};
     mr_status status = mr_stage_run(t->stage, &run, err);
     for (int32_t r = 0; r < step->n_out && status == MR_OK; r++) {
         const mr_sampler_row row = {.logits = mr_stage_logits(t->stage, r), .position = 1};

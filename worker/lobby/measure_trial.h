@@ -17,6 +17,7 @@ typedef struct trial {
     int32_t n_attended;             /* earlier positions that a row of a deep step attends to */
     uint64_t bytes;                 /* memory of the stage */
     float *x;                       /* input activations; NULL: the stage embeds */
+    float *x_out;                   /* takes the rows from a device; NULL: they stay where they are */
     /* Only if the stage has the output matrix. */
     mr_sampler *sampler;
     mr_sampler_scratch *scratch;
@@ -24,9 +25,14 @@ typedef struct trial {
 
 /* This rank's share of the free memory; UINT64_MAX: not known. */
 uint64_t trial_free_bytes(const mr_measure_config *c);
-/* Loads the layers of the range. MR_E_NO_MEMORY: the stage needs more than free_bytes. */
-MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, mr_layer_range range, int32_t max_rows,
-                                 uint64_t free_bytes, mr_err *err);
+typedef struct trial_desc {
+    mr_layer_range range;
+    int32_t max_rows;
+    uint64_t free_bytes; /* of the host's memory */
+    bool on_device;      /* the device that holds layers has them all (mr_devices_holder) */
+} trial_desc;
+/* Loads the layers of the range. MR_E_NO_MEMORY: the stage needs more than free_bytes, or more than the device has. */
+MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, const trial_desc *desc, mr_err *err);
 /* {0} is accepted. */
 void trial_deinit(trial *t);
 

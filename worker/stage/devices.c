@@ -62,8 +62,7 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
     be->ops->describe(be, &device);
     d->list.whole_layers[d->list.n] = device.host_addressable ? 0 : INT32_MAX;
     d->list.at[d->list.n++] = be;
-    d->is_exact = d->is_exact && device.exact;
-    d->is_measured = d->is_measured || (is_auto(config) && device.keeps_source);
+    d->is_measured = d->is_measured || (is_auto(config) && (device.keeps_source || !device.host_addressable));
     if (!device.exact && !config->is_fast)
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "the device '%s' does not compute exact numerics; hint: --numerics fast", device.name);
@@ -72,7 +71,7 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
 
 mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids, mr_devices *out,
                             mr_err *err) {
-    mr_devices d = {.is_exact = true};
+    mr_devices d = {0};
     mr_status status = MR_OK;
     for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind && status == MR_OK; kind++) {
         bool is_blas = *kind == &mr_backend_kind_blas;
@@ -86,6 +85,35 @@ mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, 
     }
     *out = d;
     return MR_OK;
+}
+
+mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics) {
+    mr_devices out = devices ? *devices : (mr_devices){0};
+    mr_backends *list = &out.list;
+    int32_t n = list->n;
+    list->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        mr_device_info info;
+        list->at[i]->ops->describe(list->at[i], &info);
+        if (!fast_numerics && !info.exact)
+            continue;
+        list->at[list->n] = list->at[i];
+        list->rates[list->n] = list->rates[i];
+        list->whole_layers[list->n] = list->whole_layers[i];
+        memmove(list->min_rows[list->n++], list->min_rows[i], sizeof list->min_rows[i]);
+    }
+    out.is_measured = out.is_measured && list->n > 0;
+    return out;
+}
+
+int32_t mr_devices_holder(const mr_backends *list) {
+    for (int32_t i = 0; i < list->n; i++) {
+        mr_device_info info;
+        list->at[i]->ops->describe(list->at[i], &info);
+        if (!info.host_addressable)
+            return i;
+    }
+    return -1;
 }
 
 void mr_devices_destroy(mr_devices *d) {

@@ -15,9 +15,7 @@ typedef struct mr_devices_config {
 } mr_devices_config;
 
 typedef struct mr_devices {
-    /* In order of preference, without the CPU. The first device that has memory of its own takes all layers of a
-     * stage. */
-    mr_backends list;
+    mr_backends list; /* in order of preference, without the CPU */
     bool is_exact;    /* all of them compute exact numerics */
     bool is_measured; /* a stage measures from how many rows on it uses a device (worker/stage/products.h) */
 } mr_devices;
@@ -33,6 +31,11 @@ void mr_devices_prepare(const mr_devices_config *config);
  * backend that is wanted by its name is not built in, or the host has no such device. */
 MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids,
                                         mr_devices *out, mr_err *err);
+/* The devices that a stage may use: all of them in fast numerics, else the exact ones. The result borrows the backends.
+ * devices may be NULL. */
+mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics);
+/* Index of the device that holds whole layers: the first one with memory of its own; -1: there is none. */
+int32_t mr_devices_holder(const mr_backends *list);
 /* {0} is accepted. */
 void mr_devices_destroy(mr_devices *d);
 

@@ -40,6 +40,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[1].last_layer = 10, "stage 1: last_layer is 10, allowed is 11 to 65536");
     BROKEN_CONTROL(PLAN, stage[2].last_layer = 65537, "stage 2: last_layer is 65537");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_fixed_ns = 1, "stage 1: synthetic_fixed_ns is 1, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[1].device_layers = 11, "stage 1: device_layers is 11, allowed is 0 to 10");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
 }
 
@@ -248,6 +249,22 @@ static void test_step_sums_limits(void **state) {
     expect_refused(&s, REPORT, "the number of classes is 14, allowed is 0 to 13");
 }
 
+static void test_device_facts_limits(void **state) {
+    (void)state;
+    BROKEN_REPORT(FACTS, device.memory_bytes++, "memory_bytes is 1125899906842625");
+    BROKEN_REPORT(FACTS, device.n_layers--, "the number of the device's kinds of layers is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.n_position_s--, "the number of the device's position_s is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.n_layer_bytes--, "the number of layer_bytes is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.n_token_bytes--, "the number of token_bytes is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.stage_bytes = UINT64_MAX, "stage_bytes is 18446744073709551615");
+    BROKEN_REPORT(FACTS, device.head_bytes = UINT64_MAX, "head_bytes is 18446744073709551615");
+    BROKEN_REPORT(FACTS, device.tail_bytes = UINT64_MAX, "tail_bytes is 18446744073709551615");
+    BROKEN_REPORT(FACTS, device_bytes[1]++, "kind on the device 1: layer_bytes is 1125899906842625");
+    BROKEN_REPORT(FACTS, device.output = NULL, "the times of the device are not complete");
+    BROKEN_REPORT(FACTS, device.crossing = NULL, "the times of the device are not complete");
+    BROKEN_REPORT(FACTS, device_name[63] = 'd', "the length of the device's name is");
+}
+
 static void test_facts_limits(void **state) {
     (void)state;
     BROKEN_CONTROL(MEASURE, measure.kv_type = 2, "measure: kv_type is 2, allowed is 0 to 1");
@@ -281,6 +298,7 @@ static void test_facts_limits(void **state) {
     Millrace__Times *many[MR_MAX_LAYER_KINDS + 1];
     double position_s[MR_MAX_LAYER_KINDS + 1] = {0};
     samples_init(&s, 1, MILLRACE__REPORT__BODY_FACTS);
+    s.facts.device = NULL;
     for (size_t i = 0; i <= MR_MAX_LAYER_KINDS; i++)
         many[i] = &s.times[0];
     s.facts.layers = many;
@@ -373,12 +391,19 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits),      cmocka_unit_test(test_facts_limits),
-        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),
+        cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),
+        cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_step_sums_limits),
+        cmocka_unit_test(test_facts_limits),
+        cmocka_unit_test(test_device_facts_limits),
+        cmocka_unit_test(test_every_status_is_known),
+        cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

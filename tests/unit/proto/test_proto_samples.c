@@ -247,6 +247,17 @@ static void facts_init(samples *s) {
     s->facts.n_position_s = 2;
     s->facts.position_s = s->position_s;
     s->facts.text = s->text;
+    s->device = (Millrace__DeviceFacts)MILLRACE__DEVICE_FACTS__INIT;
+    s->device.name = s->device_name;
+    memset(s->device_name, 'd', sizeof s->device_name - 2);
+    s->device.memory_bytes = UINT64_C(1) << 50;
+    s->device.n_layers = s->device.n_position_s = s->device.n_layer_bytes = s->device.n_token_bytes = 2;
+    s->device.layers = s->kinds;
+    s->device.position_s = s->position_s;
+    s->device.output = s->device.crossing = &s->times[2];
+    s->device.layer_bytes = s->device.token_bytes = s->device_bytes;
+    s->device_bytes[1] = UINT64_C(1) << 50;
+    s->facts.device = &s->device;
     s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;
     s->link.peer = MR_MAX_STAGES - 1;
     s->link.second_bytes = 1;

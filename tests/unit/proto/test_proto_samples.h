@@ -57,6 +57,9 @@ typedef struct samples {
     uint32_t sum_steps[3];
     uint64_t sum_rows[3], sum_ns[3];
     Millrace__Facts facts;
+    Millrace__DeviceFacts device;
+    char device_name[65];
+    uint64_t device_bytes[2];
     Millrace__LinkFacts link;
     Millrace__Times times[3], *kinds[2];
     uint32_t time_rows[MR_STEP_TIMES_MAX + 1];

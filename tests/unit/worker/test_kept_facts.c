@@ -1,6 +1,7 @@
 /* Measurements that are stored in a file are read back unchanged, or not at all. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,18 @@ static mr_measured sample(void) {
     for (int32_t k = 0; k < 2; k++)
         m.layer[k] = (mr_step_times){.n = 3, .rows = {1, 2, 5 + k}, .seconds = {0.5, 0.1 + k, 1e-7}};
     m.output = (mr_step_times){.n = 1, .rows = {8}, .seconds = {3}};
+    m.device = (mr_measured_device){.is_known = true,
+                                    .name = "a device",
+                                    .memory_bytes = UINT64_C(80) << 30,
+                                    .layer = {m.layer[1], m.layer[0]},
+                                    .output = m.layer[0],
+                                    .position_s = {2e-9, 4e-9},
+                                    .crossing = m.layer[1],
+                                    .layer_bytes = {100, 200},
+                                    .token_bytes = {3, 4},
+                                    .stage_bytes = 5,
+                                    .head_bytes = 6,
+                                    .tail_bytes = 7};
     return m;
 }
 
@@ -28,6 +41,10 @@ static void expect_same(const mr_measured *a, const mr_measured *b) {
     assert_memory_equal(a->position_s, b->position_s, sizeof a->position_s);
     assert_memory_equal(a->layer, b->layer, sizeof a->layer);
     assert_memory_equal(&a->output, &b->output, sizeof a->output);
+    assert_int_equal(a->device.is_known, b->device.is_known);
+    assert_string_equal(a->device.name, b->device.name);
+    assert_memory_equal(&a->device.memory_bytes, &b->device.memory_bytes,
+                        sizeof a->device - offsetof(mr_measured_device, memory_bytes));
 }
 
 /* The one file of the folder. */
@@ -61,6 +78,7 @@ static void test_comes_back(void **state) {
     expect_same(&back, &m);
     assert_false(mr_kept_facts_read(folder, KEY + 1, &back));
     m.layer[1].seconds[2] = 5;
+    m.device = (mr_measured_device){0};
     mr_kept_facts_write(folder, KEY, &m);
     assert_true(mr_kept_facts_read(folder, KEY, &back));
     expect_same(&back, &m);
@@ -73,6 +91,8 @@ static void test_comes_back(void **state) {
             m.layer[k].rows[i] = 1000 + i;
     }
     m.output = m.layer[0];
+    m.device = sample().device;
+    memcpy(m.device.layer, m.layer, sizeof m.device.layer);
     mr_kept_facts_write(folder, KEY, &m);
     assert_true(mr_kept_facts_read(folder, KEY, &back));
     expect_same(&back, &m);
