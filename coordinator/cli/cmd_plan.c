@@ -112,6 +112,15 @@ static json_t *predicted_json(const mr_session *s, const further *more) {
     return o;
 }
 
+/* What the device of a stage's rank holds. */
+static json_t *device_json(const mr_session *s, const mr_plan_stage *stage) {
+    const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
+    int64_t tokens = (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
+    return json_pack("{s:o, s:i, s:I, s:I}", "name", mr_output_json_text(mr_str_from(d->name)), "layers",
+                     stage->device_layers, "bytes", (json_int_t)mr_planner_device_bytes(s->facts.known, stage, tokens),
+                     "memory_bytes", (json_int_t)d->memory_bytes);
+}
+
 static mr_status print_json(const mr_session *s, const further *more, mr_err *err) {
     json_t *plan = mr_output_json_plan(&s->plan, s->sizes, &s->cluster);
     json_t *root =
@@ -125,6 +134,8 @@ static mr_status print_json(const mr_session *s, const further *more, mr_err *er
         const char *host = mr_session_facts_host(s, (int32_t)i);
         json_t *stage = json_array_get(plan, i);
         json_object_set_new(stage, "file_bytes", json_integer((json_int_t)mr_session_file_bytes(s, (int32_t)i)));
+        if (s->facts.known && s->plan.stages[i].device_layers > 0)
+            json_object_set_new(stage, "device", device_json(s, &s->plan.stages[i]));
         if (!host)
             continue;
         json_object_set_new(stage, "rank", json_integer(s->plan.stages[i].rank));

@@ -111,7 +111,8 @@ static mr_status note(facts_round *f, int32_t rank, const Millrace__Facts *messa
                  (int)f->facts->view.n_kinds);
         return facts_rank_failed(f, rank, MR_E_PROTOCOL, text, err);
     }
-    *out = (mr_rank_facts){.threads = info->threads, .output = m.output, .core_share = m.core_share};
+    *out =
+        (mr_rank_facts){.threads = info->threads, .output = m.output, .core_share = m.core_share, .device = m.device};
     snprintf(out->host, sizeof out->host, "%s", info->host);
     memcpy(out->layer, m.layer, sizeof out->layer);
     memcpy(out->position_s, m.position_s, sizeof out->position_s);

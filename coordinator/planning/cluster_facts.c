@@ -6,8 +6,19 @@ void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info
         f->window[f->kind[l]] = mr_model_layer(info, l)->window;
 }
 
+/* How many earlier positions a row attends to. */
+static int32_t attended(const mr_cluster_facts *f, int32_t kind, int32_t depth) {
+    int32_t window = f->window[kind];
+    return window > 0 && window <= depth ? window - 1 : depth;
+}
+
 double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                       int32_t depth) {
-    int32_t window = f->window[kind], attended = window > 0 && window <= depth ? window - 1 : depth;
-    return mr_step_times_at(&rank->layer[kind], rows) + rank->position_s[kind] * rows * attended;
+    return mr_step_times_at(&rank->layer[kind], rows) + rank->position_s[kind] * rows * attended(f, kind, depth);
+}
+
+double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                       int32_t depth) {
+    const mr_measured_device *d = &rank->device;
+    return mr_step_times_at(&d->layer[kind], rows) + d->position_s[kind] * rows * attended(f, kind, depth);
 }

@@ -18,6 +18,7 @@ typedef struct mr_rank_facts {
     mr_step_times output; /* output norm, matrix and sampling, by the rows that bring a token */
     double step_s;        /* of each step in addition: receiving and sending a message */
     double core_share;    /* see mr_measured.core_share */
+    mr_measured_device device;
 } mr_rank_facts;
 
 typedef struct mr_link_facts {
@@ -36,9 +37,11 @@ typedef struct mr_cluster_facts {
 
 /* Sets the windows of the kinds. The model has n_layers layers. */
 void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info);
-/* Seconds of one layer of a kind on a rank, for a step of `rows` rows with `depth` positions before each. The rank need
- * not be one of f. */
+/* Seconds of one layer of a kind on a rank, or on the rank's device, for a step of `rows` rows with `depth` positions
+ * before each. The rank need not be one of f. */
 double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                       int32_t depth);
+double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                       int32_t depth);
 
 #endif

@@ -48,12 +48,28 @@ static bool alike_links(const mr_link_facts *a, const mr_link_facts *b, double t
            is_near(a->bytes_per_second, b->bytes_per_second, 2 * tolerance);
 }
 
+/* Memory must be equal, because it decides how many layers the devices get. */
+static bool alike_devices(const mr_cluster_facts *f, const mr_measured_device *a, const mr_measured_device *b,
+                          double tolerance) {
+    if (!a->is_known || !b->is_known)
+        return a->is_known == b->is_known;
+    bool alike = a->memory_bytes == b->memory_bytes && a->stage_bytes == b->stage_bytes &&
+                 a->head_bytes == b->head_bytes && a->tail_bytes == b->tail_bytes &&
+                 alike_times(&a->output, &b->output, tolerance) && alike_times(&a->crossing, &b->crossing, tolerance);
+    for (int32_t k = 0; k < f->n_kinds && alike; k++)
+        alike = a->layer_bytes[k] == b->layer_bytes[k] && a->token_bytes[k] == b->token_bytes[k] &&
+                alike_times(&a->layer[k], &b->layer[k], tolerance) &&
+                is_near(a->position_s[k], b->position_s[k], 2 * tolerance);
+    return alike;
+}
+
 /* Whether two ranks are interchangeable. */
 static bool are_alike(const plan_problem *p, int32_t a, int32_t b, double tolerance) {
     const mr_cluster_facts *f = p->config->facts;
     const mr_rank_facts *x = &f->ranks[a], *y = &f->ranks[b];
     bool alike = is_near((double)p->limit[a], (double)p->limit[b], tolerance) &&
-                 is_near(x->step_s, y->step_s, 2 * tolerance) && alike_times(&x->output, &y->output, tolerance);
+                 is_near(x->step_s, y->step_s, 2 * tolerance) && alike_times(&x->output, &y->output, tolerance) &&
+                 alike_devices(f, &x->device, &y->device, tolerance);
     for (int32_t k = 0; k < f->n_kinds && alike; k++)
         alike = alike_times(&x->layer[k], &y->layer[k], tolerance) &&
                 is_near(x->position_s[k], y->position_s[k], 2 * tolerance);
@@ -188,8 +204,9 @@ static void extend(plan_exact *x, plan_bounds bounds, int32_t head, int32_t laye
             return;
     }
     for (int32_t last = layer + 1; last <= p->n_layers; last++) {
-        double stage = plan_stage_seconds(p, rank, layer, last), sum = before + stage;
-        if (stage > bounds.slowest_s || sum + p->rest_s[last] >= bounds.sum_s || !plan_stage_fits(p, rank, layer, last))
+        const plan_stage_cost stage = plan_stage(p, rank, layer, last);
+        double sum = before + stage.seconds;
+        if (stage.seconds > bounds.slowest_s || sum + p->rest_s[last] >= bounds.sum_s || !stage.fits)
             return;
         if (last == p->n_layers && last_class >= 0)
             sum += head == ANY_HEAD ? p->return_s : x->return_s[k][head];

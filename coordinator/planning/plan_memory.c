@@ -7,28 +7,75 @@
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/plan_problem.h"
 #include "engine/base/mem.h"
+#include "proto/limits.h"
 
 static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
+}
+
+static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
+    const mr_rank_facts *rank = &p->config->facts->ranks[s->rank];
+    const mr_measured_device *d = &rank->device;
+    if (s->device_layers == 0)
+        return MR_OK;
+    if (!d->is_known)
+        return mr_err_set(err, MR_E_INVALID,
+                          "rank %" PRId32 " on %s has no device that was measured, but the plan puts %" PRId32
+                          " layers on it; hint: without device_layers all layers are on the CPU",
+                          s->rank, rank->host, s->device_layers);
+    double bytes = mr_planner_device_bytes(p->config->facts, s, p->config->kv_tokens);
+    if (bytes <= p->device[s->rank].limit)
+        return MR_OK;
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "'%s' of rank %" PRId32 " on %s has %.2f GiB of memory, the first %" PRId32
+                      " layers of its stage with a KV cache of %" PRId64 " tokens take %.2f GiB there",
+                      d->name, s->rank, rank->host, gib(d->memory_bytes), s->device_layers, p->config->kv_tokens,
+                      bytes / (1 << 30));
+}
+
+static mr_status check_host(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
+    if (plan_host_fits(p, s->rank, s->first, s->last, s->device_layers))
+        return MR_OK;
+    const char *hint = s->last - s->first > 1 ? "fewer layers there" : "leave this rank out";
+    return mr_err_set(err, MR_E_NO_MEMORY,
+                      "rank %" PRId32 " on %s has %.2f GiB of memory for its stage, layers %" PRId32 " to %" PRId32
+                      " with a KV cache of %" PRId64 " tokens take %.2f GiB; hint: %s, or a shorter --ctx",
+                      s->rank, p->config->facts->ranks[s->rank].host, gib(p->limit[s->rank]), s->first, s->last - 1,
+                      p->config->kv_tokens, gib(plan_stage_bytes(p, s->rank, s->first, s->last, s->device_layers)),
+                      hint);
 }
 
 mr_status mr_planner_check_memory(const mr_planner_config *config, const mr_plan *plan, mr_err *err) {
     plan_problem p;
     mr_status status = plan_problem_init(&p, config, err);
     for (int32_t i = 0; i < plan->n_stages && status == MR_OK; i++) {
-        const mr_plan_stage *s = &plan->stages[i];
-        if (plan_stage_fits(&p, s->rank, s->first, s->last))
-            continue;
-        const char *hint = s->last - s->first > 1 ? "fewer layers there" : "leave this rank out";
-        status =
-            mr_err_set(err, MR_E_NO_MEMORY,
-                       "rank %" PRId32 " on %s has %.2f GiB of memory for its stage, layers %" PRId32 " to %" PRId32
-                       " with a KV cache of %" PRId64 " tokens take %.2f GiB; hint: %s, or a shorter --ctx",
-                       s->rank, config->facts->ranks[s->rank].host, gib(p.limit[s->rank]), s->first, s->last - 1,
-                       config->kv_tokens, gib(plan_stage_bytes(&p, s->first, s->last)), hint);
+        status = check_device(&p, &plan->stages[i], err);
+        if (status == MR_OK)
+            status = check_host(&p, &plan->stages[i], err);
     }
     plan_problem_deinit(&p);
     return status;
+}
+
+/* The tokens that fit where `used` bytes of the limit are taken without any. */
+static int64_t tokens_in(double limit, double used, double token) {
+    double tokens = limit > used ? (limit - used) / token : 0;
+    return tokens < (double)INT32_MAX * MR_WIRE_BLOCK_TOKENS ? (int64_t)tokens : INT64_MAX;
+}
+
+/* The tokens of the KV cache that a stage has room for; INT64_MAX: no memory is known. */
+static int64_t stage_tokens(const plan_problem *p, const mr_plan_stage *s) {
+    int32_t n = s->device_layers;
+    int64_t least = INT64_MAX;
+    double token = (double)(p->token_bytes[s->last] - p->token_bytes[s->first + n]);
+    if (p->limit[s->rank] != UINT64_MAX && token > 0)
+        least = tokens_in((double)p->limit[s->rank], (double)plan_stage_bytes(p, s->rank, s->first, s->last, n), token);
+    if (n == 0 || !p->device[s->rank].is_known)
+        return least;
+    double used = mr_planner_device_bytes(p->config->facts, s, 0);
+    token = mr_planner_device_bytes(p->config->facts, s, 1) - used;
+    int64_t on_device = token > 0 ? tokens_in(p->device[s->rank].limit, used, token) : INT64_MAX;
+    return on_device < least ? on_device : least;
 }
 
 int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *plan) {
@@ -40,16 +87,25 @@ int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *pla
     if (plan_problem_init(&p, &empty, &ignored) != MR_OK)
         return 0;
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        const mr_plan_stage *s = &plan->stages[i];
-        uint64_t limit = p.limit[s->rank], used = plan_stage_bytes(&p, s->first, s->last);
-        uint64_t token = p.token_bytes[s->last] - p.token_bytes[s->first];
-        if (limit == UINT64_MAX || token == 0)
-            continue;
-        int64_t tokens = limit > used ? (int64_t)((limit - used) / token) : 0;
+        int64_t tokens = stage_tokens(&p, &plan->stages[i]);
         least = tokens < least ? tokens : least;
     }
     plan_problem_deinit(&p);
     return least;
+}
+
+mr_status mr_planner_use_devices(const mr_planner_config *config, mr_plan *plan, mr_err *err) {
+    plan_problem p;
+    mr_status status = plan_problem_init(&p, config, err);
+    if (status != MR_OK)
+        return status;
+    plan_problem_set_rows(&p, config->objective == MR_OBJECTIVE_LATENCY ? 1 : config->n_sequences);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        mr_plan_stage *s = &plan->stages[i];
+        s->device_layers = plan_stage(&p, s->rank, s->first, s->last).device_layers;
+    }
+    plan_problem_deinit(&p);
+    return MR_OK;
 }
 
 /* --- Hosts on their own ------------------------------------------------------------------------------------------ */
@@ -88,13 +144,14 @@ typedef struct scratch {
 } scratch;
 
 /* The decode rate of a host with the whole model and n sequences. */
-static double rate_of_host(const mr_planner_config *config, const mr_rank_facts *host, int32_t n, scratch *x) {
+static double rate_of_host(const mr_planner_config *config, const mr_rank_facts *host, int32_t n, int32_t device_layers,
+                           scratch *x) {
     mr_cluster_facts facts = *config->facts;
     facts.ranks = host;
     facts.n_ranks = 1;
     facts.links = NULL;
     x->whole.n_stages = 1;
-    x->whole.stages[0] = (mr_plan_stage){.last = facts.n_layers};
+    x->whole.stages[0] = (mr_plan_stage){.last = facts.n_layers, .device_layers = device_layers};
     mr_plan_predict(&facts, &x->whole, config->depth, &x->prediction);
     return mr_plan_decode_rate(&x->prediction, n, NULL);
 }
@@ -108,20 +165,26 @@ mr_status mr_planner_compare(const mr_planner_config *config, mr_planner_alterna
     mr_status status =
         x ? plan_problem_init(&p, config, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory to compare plans");
     *out = (mr_planner_alternatives){.rank = -1};
+    if (status == MR_OK)
+        plan_problem_set_rows(&p, sequences);
     /* Two passes: the first counts the hosts that share the sequences. */
     for (int pass = 0; pass < 2 && status == MR_OK; pass++) {
         for (int32_t r = 0; r < f->n_ranks; r++) {
             int32_t n;
-            if (!join_host(f, r, &host, &n) ||
-                (p.limit[r] != UINT64_MAX && plan_stage_bytes(&p, 0, p.n_layers) > p.limit[r] * (uint64_t)n))
+            if (!join_host(f, r, &host, &n))
+                continue;
+            /* Of several ranks that would become one process, the devices are left out. */
+            int32_t on_device = n == 1 ? plan_stage(&p, r, 0, p.n_layers).device_layers : 0;
+            if (p.limit[r] != UINT64_MAX &&
+                plan_stage_bytes(&p, r, 0, p.n_layers, on_device) > p.limit[r] * (uint64_t)n)
                 continue;
             if (pass == 1) {
                 int32_t share = (sequences + out->n_hosts - 1) / out->n_hosts;
-                out->hosts_rate += rate_of_host(config, &host, share, x);
+                out->hosts_rate += rate_of_host(config, &host, share, on_device, x);
                 continue;
             }
             out->n_hosts++;
-            double rate = rate_of_host(config, &host, sequences, x);
+            double rate = rate_of_host(config, &host, sequences, on_device, x);
             if (rate > out->rate) {
                 out->rate = rate;
                 out->rank = r;

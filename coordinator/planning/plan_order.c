@@ -58,9 +58,9 @@ static void add_rank(plan_order *o, int32_t rank, plan_bounds bounds, uint16_t *
             continue;
         double start = before.sum_s + (before.rank == NOBODY ? 0 : plan_hop_seconds(p, before.rank, rank));
         for (int32_t last = first + 1; last <= p->n_layers; last++) {
-            double stage = plan_stage_seconds(p, rank, first, last), sum = start + stage;
-            if (stage > bounds.slowest_s || sum + p->rest_s[last] >= bounds.sum_s ||
-                !plan_stage_fits(p, rank, first, last))
+            const plan_stage_cost stage = plan_stage(p, rank, first, last);
+            double sum = start + stage.seconds;
+            if (stage.seconds > bounds.slowest_s || sum + p->rest_s[last] >= bounds.sum_s || !stage.fits)
                 break;
             sum += last == p->n_layers && before.rank != NOBODY ? p->return_s : 0;
             if (sum >= o->places[last].sum_s || sum >= bounds.sum_s)

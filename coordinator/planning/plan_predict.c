@@ -3,22 +3,31 @@
 
 #include "engine/base/status.h"
 
+/* Whether the whole stage is on the rank's device. */
+static bool is_on_device(const mr_plan_stage *s) {
+    return s->device_layers > 0 && s->device_layers == s->last - s->first;
+}
+
 /* The times of all layers of a stage together, at the row counts of the curve with the most points. */
 static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
     MR_ASSERT(s->rank < f->n_ranks);
     const mr_rank_facts *rank = &f->ranks[s->rank];
     mr_step_times out = {0};
-    int32_t n_of[MR_MAX_LAYER_KINDS] = {0};
+    int32_t n_cpu[MR_MAX_LAYER_KINDS] = {0}, n_device[MR_MAX_LAYER_KINDS] = {0};
     for (int32_t l = s->first; l < s->last; l++) {
-        const mr_step_times *layer = &rank->layer[f->kind[l]];
-        n_of[f->kind[l]]++;
+        bool on_device = l < s->first + s->device_layers;
+        const mr_step_times *layer = on_device ? &rank->device.layer[f->kind[l]] : &rank->layer[f->kind[l]];
+        (on_device ? n_device : n_cpu)[f->kind[l]]++;
         out = layer->n > out.n ? *layer : out;
     }
     for (int32_t i = 0; i < out.n; i++) {
         double rows = out.rows[i];
-        out.seconds[i] = rank->step_s;
-        for (int32_t k = 0; k < f->n_kinds; k++)
-            out.seconds[i] += n_of[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
+        out.seconds[i] = rank->step_s + (s->device_layers > 0 ? mr_step_times_at(&rank->device.crossing, rows) : 0);
+        for (int32_t k = 0; k < f->n_kinds; k++) {
+            out.seconds[i] += n_cpu[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
+            if (n_device[k] > 0)
+                out.seconds[i] += n_device[k] * mr_cluster_facts_device_seconds(f, rank, k, rows, depth);
+        }
     }
     return out;
 }
@@ -34,8 +43,10 @@ static double row_seconds(const mr_cluster_facts *f, const mr_link_facts *link) 
 
 void mr_plan_predict(const mr_cluster_facts *facts, const mr_plan *plan, int32_t depth, mr_plan_prediction *out) {
     const mr_plan_stage *stages = plan->stages, *tail = &stages[plan->n_stages - 1];
-    out->times = (mr_pipeline_times){
-        .n_stages = plan->n_stages, .stages = out->stages, .output = facts->ranks[tail->rank].output};
+    const mr_rank_facts *last = &facts->ranks[tail->rank];
+    out->times = (mr_pipeline_times){.n_stages = plan->n_stages,
+                                     .stages = out->stages,
+                                     .output = is_on_device(tail) ? last->device.output : last->output};
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const mr_link_facts *link = link_of(facts, stages[i].rank, stages[(i + 1) % plan->n_stages].rank);
         double row_s = i + 1 < plan->n_stages ? row_seconds(facts, link) : 0; /* ids are small */

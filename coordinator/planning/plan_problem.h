@@ -10,15 +10,27 @@
 
 #include "coordinator/planning/planner.h"
 
+/* The device of a rank that holds layers. */
+typedef struct plan_device {
+    bool is_known;     /* there is one */
+    double limit;      /* bytes of its memory that a plan may use; INFINITY: not known */
+    int32_t tail_from; /* all layers from here on fit with the output; n_layers: not even the last one does */
+    /* Set by plan_problem_set_rows: */
+    double crossing_s, output_s;
+} plan_device;
+
 typedef struct plan_problem {
     const mr_planner_config *config;
     int32_t n_ranks, n_layers;
     uint64_t *limit;      /* [n_ranks]: bytes of memory; UINT64_MAX: not known */
     size_t *weight_bytes; /* [n_layers + 1]: sums over the layers before */
     size_t *token_bytes;  /* [n_layers + 1]: keys and values of one token, sums over the layers before */
+    plan_device *device;  /* [n_ranks] */
+    int32_t *device_end;  /* [n_ranks][n_layers + 1]: where the layers end that fit the device, from each layer on */
     /* Set by plan_problem_set_rows, for steps of this many rows: */
     double rows;
     double *layer_s;  /* [n_ranks][n_layers + 1]: sums over the layers before */
+    double *device_s; /* the same on the devices */
     double *output_s; /* [n_ranks] */
     double *rest_s;   /* [n_layers + 1]: least time of all later layers, each on its fastest rank */
     double return_s;  /* of the ids from the last rank to the first: the mean over all links */
@@ -29,17 +41,37 @@ void plan_problem_deinit(plan_problem *p);
 /* Sets the number of rows of the steps. All rows bring a token. */
 void plan_problem_set_rows(plan_problem *p, double rows);
 
-/* Seconds of a step of layers [first, last) on a rank. */
-static inline double plan_stage_seconds(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
+/* How a rank runs a stage. */
+typedef struct plan_stage_cost {
+    bool fits;             /* its memory */
+    int32_t device_layers; /* the first layers of the stage, which its device holds */
+    double seconds;        /* of a step */
+} plan_stage_cost;
+
+/* The device gets as many of the first layers as it has memory for, or none, whichever is faster and fits. */
+plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last);
+
+/* Memory of the host that layers [first, last) need if the device of the rank holds the first device_layers of them. */
+uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, int32_t device_layers);
+
+/* Seconds of a step of layers [first, last) on the CPU of a rank. */
+static inline double plan_cpu_seconds(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
     const double *before = p->layer_s + (size_t)rank * ((size_t)p->n_layers + 1);
     return p->config->facts->ranks[rank].step_s + before[last] - before[first] +
            (last == p->n_layers ? p->output_s[rank] : 0);
 }
 
-/* Memory that layers [first, last) need, and whether a rank has it. */
-uint64_t plan_stage_bytes(const plan_problem *p, int32_t first, int32_t last);
-static inline bool plan_stage_fits(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
-    return p->limit[rank] == UINT64_MAX || plan_stage_bytes(p, first, last) <= p->limit[rank];
+/* Whether the host's memory is enough. */
+static inline bool plan_host_fits(const plan_problem *p, int32_t rank, int32_t first, int32_t last,
+                                  int32_t device_layers) {
+    return p->limit[rank] == UINT64_MAX || plan_stage_bytes(p, rank, first, last, device_layers) <= p->limit[rank];
+}
+
+/* Layers [first, last) on a rank. Seconds do not fall, and what does not fit does not fit again, as last grows. */
+static inline plan_stage_cost plan_stage(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
+    if (p->device[rank].is_known)
+        return plan_stage_on_device(p, rank, first, last);
+    return (plan_stage_cost){plan_host_fits(p, rank, first, last, 0), 0, plan_cpu_seconds(p, rank, first, last)};
 }
 
 /* The most consecutive layers, at any position, that a rank can hold and run within slowest_s. */
@@ -64,7 +96,7 @@ typedef struct plan_candidate {
     mr_plan_stage stages[MR_MAX_STAGES];
 } plan_candidate;
 
-/* Sets slowest_s and sum_s. */
+/* Sets slowest_s and sum_s, and the layers of each stage that its device holds. */
 void plan_candidate_time(const plan_problem *p, plan_candidate *c);
 
 /* --- plan_exact.c: all subsets and orders of ranks --------------------------------------------------------------- */

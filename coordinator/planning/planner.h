@@ -2,6 +2,8 @@
  * with which layers. Throughput is the decode rate of n_sequences sequences by the formula of micro_batches.h. Latency
  * is the time of one token of one sequence. Memory counts at the stage that needs it: the embedding at the first stage,
  * the output at the last, keys and values of kv_tokens tokens at each layer.
+ * If the device of a rank was measured, a stage there may have its first layers on the device: as many as fit the
+ * device's memory, if this is faster. Their rows then cross to the device and back once in a step.
  * How:     for each number of micro-batches m, the planner looks for the plan with the least max(m * slowest stage,
  *          sum). It halves the range of possible times. For each bound, dynamic programming finds the least sum of
  *          stages within the bound. With few ranks (some twelve, or more that are alike) the search is exact over
@@ -41,8 +43,14 @@ typedef struct mr_planner_config {
 /* Finds the fastest plan. weight_bytes of its stages stays 0. */
 MR_MUST_USE mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err *err);
 
-/* Whether a plan from another source fits the memory. MR_E_NO_MEMORY names the first rank that has too little. */
+/* Chooses for a plan from another source which layers the devices hold: the first ones of each stage, as many as fit,
+ * or none where the CPU is faster. mr_planner_solve has done so. */
+MR_MUST_USE mr_status mr_planner_use_devices(const mr_planner_config *config, mr_plan *plan, mr_err *err);
+/* Whether a plan from another source fits the memory. MR_E_NO_MEMORY names the first rank that has too little.
+ * MR_E_INVALID: it puts layers on a device that is not known. */
 MR_MUST_USE mr_status mr_planner_check_memory(const mr_planner_config *config, const mr_plan *plan, mr_err *err);
+/* What the layers of a stage take on the device of its rank, with a KV cache of kv_tokens tokens; 0: it has none. */
+double mr_planner_device_bytes(const mr_cluster_facts *facts, const mr_plan_stage *stage, int64_t kv_tokens);
 /* The tokens of KV cache that fit the memory of every stage of a plan; INT64_MAX: no memory is known. */
 int64_t mr_planner_kv_tokens(const mr_planner_config *config, const mr_plan *plan);
 

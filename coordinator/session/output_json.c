@@ -27,6 +27,8 @@ json_t *mr_output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, co
             json_pack("{s:i, s:i, s:o, s:i, s:i, s:I}", "stage", i, "rank", rank ? p->rank : 0, "host",
                       mr_output_json_text(mr_str_from(rank ? rank->host : here)), "first_layer", p->first, "last_layer",
                       p->last - 1, "weight_bytes", (json_int_t)(sizes ? sizes[i].weight_bytes : p->weight_bytes));
+        if (p->device_layers > 0)
+            json_object_set_new(stage, "device_layers", json_integer(p->device_layers));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
             json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));

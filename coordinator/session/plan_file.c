@@ -118,6 +118,8 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
                i == 0            ? "the first stage begins with layer 0"
                : s->first < next ? "the stage before has that layer too"
                                  : "the stage before ends earlier, and no stage has the layers between");
+    if (json_object_get(stage, "device_layers"))
+        s->device_layers = (int32_t)take_int(r, stage, "device_layers", 0, s->last - s->first);
     if (s->last <= s->first)
         refuse(r, "last_layer", "is %" PRId32 ", but should be at least %" PRId32 "%s", last, s->first + r->past_last,
                r->past_last ? " (in version 1 it is one past the last)" : ", first_layer");
@@ -180,6 +182,46 @@ static void read_position_seconds(reader *r, json_t *rank, int32_t n_kinds, doub
                             MAX_SECONDS);
 }
 
+/* An array with a curve for each kind of layers. */
+static void read_curves(reader *r, json_t *object, int32_t n_kinds, mr_step_times *out) {
+    json_t *layers = take(r, object, "layers", JSON_ARRAY, "an array of curves, one for each kind of layers");
+    if (layers && json_array_size(layers) != (size_t)n_kinds)
+        refuse(r, "layers", "has %zu curves, but there are %" PRId32 " kinds of layers", json_array_size(layers),
+               n_kinds);
+    for (int32_t k = 0; k < n_kinds && r->status == MR_OK; k++)
+        read_curve(r, json_array_get(layers, (size_t)k), "layers", &out[k]);
+}
+
+/* An array with a number of bytes for each kind of layers. */
+static void read_kind_bytes(reader *r, json_t *device, const char *field, int32_t n_kinds, uint64_t *out) {
+    json_t *bytes = take(r, device, field, JSON_ARRAY, "an array of numbers, one for each kind of layers");
+    for (int32_t k = 0; k < n_kinds && r->status == MR_OK; k++)
+        out[k] = (uint64_t)check_real(r, field, json_array_get(bytes, (size_t)k), 0, MAX_MEMORY);
+}
+
+/* The device of a rank may be missing. */
+static void read_device(reader *r, json_t *rank, size_t i, int32_t n_kinds, mr_measured_device *out) {
+    json_t *device = json_object_get(rank, "device");
+    if (!device || r->status != MR_OK)
+        return;
+    go_to(r, "facts.ranks[%zu].device.", i);
+    json_t *name = take(r, device, "name", JSON_STRING, "a name");
+    snprintf(out->name, sizeof out->name, "%s", name ? json_string_value(name) : "");
+    out->memory_bytes = (uint64_t)take_real(r, device, "memory_bytes", 0, MAX_MEMORY);
+    out->stage_bytes = (uint64_t)take_real(r, device, "stage_bytes", 0, MAX_MEMORY);
+    out->head_bytes = (uint64_t)take_real(r, device, "head_bytes", 0, MAX_MEMORY);
+    out->tail_bytes = (uint64_t)take_real(r, device, "tail_bytes", 0, MAX_MEMORY);
+    read_kind_bytes(r, device, "layer_bytes", n_kinds, out->layer_bytes);
+    read_kind_bytes(r, device, "token_bytes", n_kinds, out->token_bytes);
+    read_position_seconds(r, device, n_kinds, out->position_s);
+    read_curves(r, device, n_kinds, out->layer);
+    if (r->status == MR_OK)
+        read_curve(r, json_object_get(device, "output"), "output", &out->output);
+    if (r->status == MR_OK)
+        read_curve(r, json_object_get(device, "crossing"), "crossing", &out->crossing);
+    out->is_known = true;
+}
+
 static void read_rank(reader *r, json_t *rank, size_t i, plan_file *out) {
     mr_rank_facts *f = &out->ranks[i];
     go_to(r, "facts.ranks[%zu].", i);
@@ -191,14 +233,10 @@ static void read_rank(reader *r, json_t *rank, size_t i, plan_file *out) {
     f->step_s = take_real(r, rank, "step_s", 0, MAX_SECONDS);
     if (json_object_get(rank, "core_share"))
         f->core_share = take_real(r, rank, "core_share", 0, 1);
-    json_t *layers = take(r, rank, "layers", JSON_ARRAY, "an array of curves, one for each kind of layers");
-    if (layers && json_array_size(layers) != (size_t)out->facts.n_kinds)
-        refuse(r, "layers", "has %zu curves, but there are %" PRId32 " kinds of layers", json_array_size(layers),
-               out->facts.n_kinds);
-    for (int32_t k = 0; k < out->facts.n_kinds && r->status == MR_OK; k++)
-        read_curve(r, json_array_get(layers, (size_t)k), "layers", &f->layer[k]);
+    read_curves(r, rank, out->facts.n_kinds, f->layer);
     if (r->status == MR_OK)
         read_curve(r, json_object_get(rank, "output"), "output", &f->output);
+    read_device(r, rank, i, out->facts.n_kinds, &f->device);
 }
 
 static void read_links(reader *r, json_t *facts, size_t n, plan_file *out) {

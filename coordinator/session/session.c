@@ -347,6 +347,28 @@ static void add_stage(const mr_session *s, int32_t i, mr_output_table *t) {
     }
 }
 
+/* Says which layers devices hold. */
+static bool print_devices(const mr_session *s, mr_text_buf *out) {
+    bool ok = true;
+    for (int32_t i = 0; i < s->plan.n_stages && ok; i++) {
+        const mr_plan_stage *stage = &s->plan.stages[i];
+        char on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
+        if (stage->device_layers == 0 || !s->facts.known)
+            continue;
+        const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
+        int64_t tokens = (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
+        int32_t end = stage->first + stage->device_layers;
+        mr_output_bytes_text((size_t)mr_planner_device_bytes(s->facts.known, stage, tokens), bytes);
+        if (d->memory_bytes > 0)
+            mr_output_bytes_text((size_t)d->memory_bytes, of);
+        if (end < stage->last)
+            snprintf(on_cpu, sizeof on_cpu, ", layers %" PRId32 "-%" PRId32 " on the CPU", end, stage->last - 1);
+        ok = mr_output_printf(out, "stage %" PRId32 ": layers %" PRId32 "-%" PRId32 " on '%s' (%s%s%s)%s\n", i,
+                              stage->first, end - 1, d->name, bytes, of[0] ? " of " : "", of, on_cpu);
+    }
+    return ok;
+}
+
 mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *err) {
     mr_stage_sizes total = mr_session_total_sizes(s);
     bool ranks = mr_session_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
@@ -367,6 +389,8 @@ mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *e
     t.failed |= !print_heading(s, out);
     mr_status status = mr_output_table_print(&t, out, err);
     mr_output_table_deinit(&t);
+    if (status == MR_OK && !print_devices(s, out))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     return status;
 }
 

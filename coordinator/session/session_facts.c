@@ -117,9 +117,14 @@ static void straighten(mr_step_times *t) {
 
 static void straighten_all(mr_facts *f) {
     for (int32_t r = 0; r < f->view.n_ranks; r++) {
-        for (int32_t k = 0; k < f->view.n_kinds; k++)
+        mr_measured_device *d = &f->ranks[r].device;
+        for (int32_t k = 0; k < f->view.n_kinds; k++) {
             straighten(&f->ranks[r].layer[k]);
+            straighten(&d->layer[k]);
+        }
         straighten(&f->ranks[r].output);
+        straighten(&d->output);
+        straighten(&d->crossing);
     }
 }
 
@@ -441,6 +446,10 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
     f->prediction = mr_alloc(sizeof *f->prediction);
     if (!f->prediction)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to predict a plan");
+    if (!f->is_solved && !mr_options_given(s->options, MR_OPTION_PLAN_FILE))
+        status = mr_planner_use_devices(&f->planner, &s->plan, err);
+    if (status != MR_OK)
+        return status;
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
     int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
     note_busy(f->known, mr_session_facts_is_here(s));

@@ -1,6 +1,7 @@
 /* coordinator/session/session_size.c - computes what memory the stages of a session need, and fits them into --mem and
  * the memory of each host. First the number of KV blocks is reduced, then matrices stay in the mapped file. If the
- * stages still do not fit, there is an error or a warning. */
+ * stages still do not fit, there is an error or a warning. What devices hold is not counted here: the planner has
+ * fitted it to their memory. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <string.h>
@@ -28,9 +29,10 @@ static mr_status measure(mr_session *s, mr_err *err) {
     if (status == MR_OK)
         status = mr_devices_create(&alone, 1, NULL, &devices, err);
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+        const mr_plan_stage *stage = &s->plan.stages[i];
         mr_stage_config config = {.gguf = s->gguf,
                                   .info = &s->info,
-                                  .range = {s->plan.stages[i].first, s->plan.stages[i].last},
+                                  .range = {stage->first + stage->device_layers, stage->last},
                                   .max_rows = s->max_rows,
                                   .max_out_rows = s->max_out_rows,
                                   .max_sequences = s->max_sequences,
@@ -40,7 +42,9 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .map_weights = s->map_weights,
                                   .devices = devices.list,
                                   .measures_products = devices.is_measured};
-        status = mr_stage_measure(&config, backend, &s->sizes[i], err);
+        s->sizes[i] = (mr_stage_sizes){0};
+        if (config.range.first < config.range.last) /* else a device of the rank holds all layers */
+            status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)
             mr_err_prefix(err, "%.160s", s->model_path);
     }

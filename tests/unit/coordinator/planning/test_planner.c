@@ -12,141 +12,9 @@
 #include "engine/base/rng.h"
 #include "tests/support/share.h"
 #include "tests/support/test.h"
+#include "tests/unit/coordinator/planning/test_planner_plans.h"
 
-enum { MAX_RANKS = 6, MAX_LAYERS = 61, N_CLUSTERS = 60 };
-
-static uint64_t counter;
-
-static double random_in(double low, double high) {
-    return low + (high - low) * (double)(mr_rng_u64(11, 0, counter++) % 1000000) / 1e6;
-}
-
-static int32_t random_int(int32_t low, int32_t high) {
-    return low + (int32_t)(mr_rng_u64(11, 0, counter++) % (uint64_t)(high - low + 1));
-}
-
-typedef struct cluster {
-    mr_cluster_facts facts;
-    mr_rank_facts ranks[MAX_RANKS];
-    mr_link_facts links[MAX_RANKS * MAX_RANKS];
-    uint8_t kind[MAX_LAYERS];
-    mr_planner_config config;
-} cluster;
-
-static mr_step_times curve(double fixed, double row) {
-    mr_step_times t = {.n = 7};
-    for (int i = 0; i < t.n; i++) {
-        t.rows[i] = 1 << i;
-        t.seconds[i] = fixed + row * t.rows[i];
-    }
-    return t;
-}
-
-static mr_step_times random_curve(double scale) {
-    return curve(scale * random_in(0.5, 2), scale * random_in(0.01, 0.3));
-}
-
-/* Everything differs, but where equal is set: then some ranks are copies of others. */
-static void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool equal) {
-    *c = (cluster){0};
-    c->facts = (mr_cluster_facts){.n_ranks = n_ranks,
-                                  .n_layers = n_layers,
-                                  .n_kinds = 2,
-                                  .row_bytes = 4096,
-                                  .kind = c->kind,
-                                  .window = {0, random_int(0, 1) ? random_int(1, 150) : 0},
-                                  .ranks = c->ranks,
-                                  .links = c->links};
-    for (int32_t l = 0; l < n_layers; l++)
-        c->kind[l] = (uint8_t)random_int(0, 1);
-    for (int32_t r = 0; r < n_ranks; r++) {
-        mr_rank_facts *f = &c->ranks[r];
-        *f = (mr_rank_facts){.layer = {random_curve(1e-3), random_curve(2e-3)},
-                             .output = random_curve(1e-3),
-                             .position_s = {random_in(0, 1e-6), random_in(0, 1e-6)},
-                             .step_s = random_in(1e-5, 1e-3),
-                             .memory_bytes = (uint64_t)random_in(300, 1200)};
-        if (equal && r > 0 && r % 2)
-            *f = c->ranks[r - 1];
-        snprintf(f->host, sizeof f->host, "node%d", (int)r);
-    }
-    for (int32_t i = 0; i < n_ranks * n_ranks; i++)
-        c->links[i] = equal ? (mr_link_facts){1e-4, 1e9}
-                            : (mr_link_facts){random_in(1e-5, 3e-3), random_in(1, 10) * (i % 7 ? 1e8 : 1e7)};
-    c->config = (mr_planner_config){.facts = &c->facts,
-                                    .memory = {.layer_bytes = {100, 150},
-                                               .stage_bytes = 20,
-                                               .head_bytes = 90,
-                                               .tail_bytes = 60,
-                                               .token_bytes = {1, 3}},
-                                    .n_sequences = random_int(1, 24),
-                                    .depth = 100,
-                                    .kv_tokens = random_int(1, 20)};
-}
-
-/* --- All plans --------------------------------------------------------------------------------------------------- */
-
-static bool fits(const cluster *c, const mr_plan *plan) {
-    const mr_model_memory *m = &c->config.memory;
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        const mr_plan_stage *s = &plan->stages[i];
-        uint64_t need = m->stage_bytes + (i == 0 ? m->head_bytes : 0) + (i == plan->n_stages - 1 ? m->tail_bytes : 0);
-        for (int32_t l = s->first; l < s->last; l++)
-            need += m->layer_bytes[c->kind[l]] + (uint64_t)c->config.kv_tokens * m->token_bytes[c->kind[l]];
-        if (need > c->ranks[s->rank].memory_bytes)
-            return false;
-    }
-    return true;
-}
-
-static double seconds_with(const cluster *c, const mr_plan *plan, double n, int32_t m) {
-    double rows = n / m, slowest = 0, sum = 0;
-    for (int32_t i = 0; i < plan->n_stages; i++) {
-        const mr_plan_stage *s = &plan->stages[i];
-        const mr_rank_facts *f = &c->ranks[s->rank];
-        bool is_tail = i == plan->n_stages - 1;
-        double t = f->step_s + (is_tail ? mr_step_times_at(&f->output, rows) : 0);
-        for (int32_t l = s->first; l < s->last; l++) {
-            int32_t k = c->kind[l], window = c->facts.window[k];
-            double attended = window ? fmin(c->config.depth, window - 1) : c->config.depth;
-            t += mr_step_times_at(&f->layer[k], rows) + f->position_s[k] * rows * attended;
-        }
-        const mr_link_facts *next = &c->links[s->rank * c->facts.n_ranks + plan->stages[is_tail ? 0 : i + 1].rank];
-        double wire = is_tail ? 0 : rows * c->facts.row_bytes / next->bytes_per_second;
-        sum += t + wire + (plan->n_stages > 1 ? next->latency_s : 0);
-        slowest = fmax(slowest, fmax(t, wire));
-    }
-    return fmax(m * slowest, sum);
-}
-
-/* With the best number of micro-batches. */
-static double seconds_of(const cluster *c, const mr_plan *plan) {
-    int32_t n = c->config.objective == MR_OBJECTIVE_LATENCY ? 1 : c->config.n_sequences;
-    double least = INFINITY;
-    for (int32_t m = 1; m <= n && m <= mr_micro_batches_most(plan->n_stages); m++)
-        least = fmin(least, seconds_with(c, plan, n, m));
-    return least;
-}
-
-/* The least time of all plans that begin as this one does. */
-static double try_all(const cluster *c, mr_plan *plan) {
-    const int32_t n = plan->n_stages, first = n ? plan->stages[n - 1].last : 0;
-    double least = INFINITY;
-    if (first == c->facts.n_layers)
-        return fits(c, plan) ? seconds_of(c, plan) : INFINITY;
-    for (int32_t r = 0; r < c->facts.n_ranks; r++) {
-        bool used = false;
-        for (int32_t i = 0; i < n; i++)
-            used = used || plan->stages[i].rank == r;
-        for (int32_t last = first + 1; last <= c->facts.n_layers && !used; last++) {
-            plan->stages[n] = (mr_plan_stage){.first = first, .last = last, .rank = r};
-            plan->n_stages = n + 1;
-            least = fmin(least, try_all(c, plan));
-            plan->n_stages = n;
-        }
-    }
-    return least;
-}
+enum { N_CLUSTERS = 60 };
 
 static void check_plan(const cluster *c, const mr_plan *plan) {
     bool used[1024] = {false};
@@ -177,7 +45,7 @@ static void compare_with_all(const cluster *c, const char *what, int number, dou
         fail_msg("%s %d: %s", what, number, err.text);
     check_plan(c, &plan);
     assert_true(fits(c, &plan));
-    double got = seconds_of(c, &plan);
+    double got = seconds_of(c, &plan, false);
     if (got > (1 + tolerance) * want)
         fail_msg("%s %d: %d ranks, %d layers, %d sequences: %g s, the best plan takes %g s", what, number,
                  c->facts.n_ranks, c->facts.n_layers, c->config.n_sequences, got, want);
@@ -186,20 +54,21 @@ static void compare_with_all(const cluster *c, const char *what, int number, dou
 }
 
 /* What is foretold of a plan is what the formula says; to a hundredth, which more micro-batches have to bring. */
-static void test_prediction(void **state) {
-    (void)state;
+static void check_predictions(bool devices) {
     static cluster c;
     static mr_plan plan;
     static mr_plan_prediction p;
     for (int i = 0; i < N_CLUSTERS; i++) {
         mr_err err;
         cluster_random(&c, random_int(1, 4), random_int(1, 7), false);
+        if (devices)
+            add_devices(&c);
         if (mr_planner_solve(&c.config, &plan, &err) != MR_OK)
             continue;
         int32_t m;
         mr_plan_predict(&c.facts, &plan, c.config.depth, &p);
         double rate = mr_plan_decode_rate(&p, c.config.n_sequences, &m);
-        double want = c.config.n_sequences / seconds_with(&c, &plan, c.config.n_sequences, m);
+        double want = c.config.n_sequences / seconds_with(&c, &plan, c.config.n_sequences, m, false);
         assert_float_equal(rate / want, 1, 1e-9);
         assert_true(m <= mr_micro_batches_most(plan.n_stages));
         /* A prompt of one chunk is one step. Its last row samples a token. */
@@ -208,6 +77,11 @@ static void test_prediction(void **state) {
             step += mr_step_times_at(&p.stages[s], 32);
         assert_float_equal(mr_plan_prefill_rate(&p, 32, 64) * step / 32, 1, 1e-9);
     }
+}
+
+static void test_prediction(void **state) {
+    (void)state;
+    check_predictions(false);
 }
 
 static void test_against_all(void **state) {
@@ -578,6 +452,20 @@ static void test_large(void **state) {
     large(1024, 1024, 256, false);
 }
 
+/* The last test, so that the random clusters of the others do not change. */
+static void test_devices(void **state) {
+    (void)state;
+    static cluster c;
+    for (int i = 0; i < N_CLUSTERS; i += share_get()) {
+        cluster_random(&c, random_int(1, 4), random_int(1, 7), i % 3 == 0);
+        add_devices(&c);
+        compare_with_all(&c, "with devices", i, 0.003);
+        c.config.objective = MR_OBJECTIVE_LATENCY;
+        compare_with_all(&c, "latency with devices", i, 0.003);
+    }
+    check_predictions(true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_all),
@@ -595,6 +483,7 @@ int main(void) {
         cmocka_unit_test(test_memory_is_short),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_large),
+        cmocka_unit_test(test_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
