@@ -23,7 +23,7 @@ static mr_node *find_producer(mr_graph *g, int32_t before, int32_t tensor) {
 }
 
 /* Lets a product read float32 activations if a backend takes them, and no backend in front of it in the list takes the
- * quantised activations. */
+ * quantised activations. A product that a device would be sent keeps the quantised ones, which the device takes. */
 static void feed_floats(mr_graph *g, int32_t at) {
     mr_node *n = &g->nodes[at];
     const mr_node *quantize = n->op == MR_OP_MATMUL ? find_producer(g, at, n->in[1]) : NULL;
@@ -33,7 +33,8 @@ static void feed_floats(mr_graph *g, int32_t at) {
     other.in[1] = quantize->in[0];
     for (int32_t b = 0; b < g->backends.n && !graph_can_run(g, b, n); b++)
         if (graph_can_run(g, b, &other)) {
-            *n = other;
+            if (graph_offload_to(g, n, b) == b)
+                *n = other;
             return;
         }
 }

@@ -85,6 +85,9 @@ bool graph_can_run(const mr_graph *g, int32_t b, const mr_node *node);
 mr_status graph_assign(mr_graph *g, mr_err *err);
 /* Moves products to devices that are faster even if the matrix has to be copied for every run. */
 void graph_offload(mr_graph *g);
+/* The backend that the rates send product n to if it would run on backend `from`; `from`: it stays there. Other nodes
+ * stay. */
+int32_t graph_offload_to(const mr_graph *g, const mr_node *n, int32_t from);
 /* Sorts nodes into splits. */
 mr_status graph_sort_nodes(mr_graph *g, mr_err *err);
 /* Calls graph_sort_nodes, and gives work tensors their home. Where a node cannot reach a tensor, adds a copy of the

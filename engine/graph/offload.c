@@ -36,20 +36,24 @@ static bool may_run(const mr_graph *g, const mr_node *n, int32_t b) {
            be->ops->supports(be, g->tensors, n);
 }
 
-void graph_offload(mr_graph *g) {
-    for (int32_t i = 0; i < g->n_nodes; i++) {
-        mr_node *n = &g->nodes[i];
-        if (n->op != MR_OP_MATMUL || !g->links[n->in[0]].source || g->backends.rates[n->backend].products_per_s <= 0)
+int32_t graph_offload_to(const mr_graph *g, const mr_node *n, int32_t from) {
+    int32_t to = from;
+    if (n->op != MR_OP_MATMUL || !g->links[n->in[0]].source || g->backends.rates[from].products_per_s <= 0)
+        return from;
+    double best = seconds_of_product(g, n, from) * WORTHWHILE;
+    for (int32_t b = 0; b < g->backends.n; b++) {
+        if (!may_run(g, n, b))
             continue;
-        double best = seconds_of_product(g, n, n->backend) * WORTHWHILE;
-        for (int32_t b = 0; b < g->backends.n; b++) {
-            if (!may_run(g, n, b))
-                continue;
-            double seconds = seconds_of_product(g, n, b) + seconds_of_copies(g, n, b);
-            if (seconds < best) {
-                best = seconds;
-                n->backend = b;
-            }
+        double seconds = seconds_of_product(g, n, b) + seconds_of_copies(g, n, b);
+        if (seconds < best) {
+            best = seconds;
+            to = b;
         }
     }
+    return to;
+}
+
+void graph_offload(mr_graph *g) {
+    for (int32_t i = 0; i < g->n_nodes; i++)
+        g->nodes[i].backend = graph_offload_to(g, &g->nodes[i], g->nodes[i].backend);
 }

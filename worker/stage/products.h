@@ -34,6 +34,12 @@ void mr_products_leave_all(mr_backends *backends);
 MR_MUST_USE mr_status mr_products_choose(mr_backends *backends, const mr_product_sample *samples, int32_t n_samples,
                                          int32_t max_rows, mr_product_timer *timer, void *ctx, mr_err *err);
 
+/* Fills backends->rates of all backends, if one of them has memory of its own: the largest matrix of the last backend
+ * is multiplied on each of them, and copied to those that have memory. Large products may then move there for a step
+ * (mr_graph_matrix_source). Does nothing if the last backend has no matrices. Takes less than half a second. */
+MR_MUST_USE mr_status mr_products_measure_rates(mr_backends *backends, const mr_weights *weights, bool map_weights,
+                                                int32_t max_rows, mr_err *err);
+
 /* mr_products_choose with the matrices of a stage and the real clock. Takes less than half a second. */
 MR_MUST_USE mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights,
                                           int32_t max_rows, mr_err *err);

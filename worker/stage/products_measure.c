@@ -4,8 +4,10 @@
 #include <math.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/graph/graph.h"
+#include "worker/stage/devices.h"
 #include "worker/stage/products.h"
 
 enum {
@@ -115,20 +117,98 @@ int32_t mr_products_types(const mr_weights *weights, mr_type out_types[MR_PRODUC
     return n;
 }
 
+/* Rows of a matrix, as many as make a product of some milliseconds. */
+static mr_product_sample sample_of(const mr_gguf_tensor *m, bool is_mapped, int32_t max_rows) {
+    int64_t most = MOST_MACS / (m->ne[0] * max_rows);
+    int64_t n = most > LEAST_N ? most : LEAST_N;
+    return (mr_product_sample){.type = m->type,
+                               .k = (int32_t)m->ne[0],
+                               .n = (int32_t)(n < m->ne[1] ? n : m->ne[1]),
+                               .rows = m->data,
+                               .is_mapped = is_mapped};
+}
+
 mr_status mr_products_measure(mr_backends *backends, const mr_weights *weights, bool map_weights, int32_t max_rows,
                               mr_err *err) {
     mr_product_sample samples[MR_PRODUCTS_TYPES];
     mr_type types[MR_PRODUCTS_TYPES];
     int32_t n_samples = mr_products_types(weights, types);
-    for (int32_t i = 0; i < n_samples; i++) {
-        const mr_gguf_tensor *m = mr_weights_largest(weights, types[i]);
-        int64_t most = MOST_MACS / (m->ne[0] * max_rows);
-        int64_t n = most > LEAST_N ? most : LEAST_N;
-        samples[i] = (mr_product_sample){.type = types[i],
-                                         .k = (int32_t)m->ne[0],
-                                         .n = (int32_t)(n < m->ne[1] ? n : m->ne[1]),
-                                         .rows = m->data,
-                                         .is_mapped = map_weights};
-    }
+    for (int32_t i = 0; i < n_samples; i++)
+        samples[i] = sample_of(mr_weights_largest(weights, types[i]), map_weights, max_rows);
     return mr_products_choose(backends, samples, n_samples, max_rows, time_product, NULL, err);
+}
+
+/* --- Rates ------------------------------------------------------------------------------------------------------- */
+
+/* Seconds to load the matrix of a trial, or to copy as many bytes of the work buffer back; the longer one. */
+static mr_status time_copies(const trial *t, const mr_product_sample *s, const mr_tensor *w, uint8_t *bytes, size_t n,
+                             double *out_seconds, mr_err *err) {
+    const mr_backend_ops *ops = t->be->ops;
+    int64_t best_ns[2] = {INT64_MAX, INT64_MAX};
+    mr_status status = MR_OK;
+    for (int i = 0; i < 2 * LEAST_RUNS && status == MR_OK; i++) {
+        mr_fence fence = 0;
+        int64_t start_ns = mr_clock_now_ns();
+        status = i % 2 ? ops->get(t->be, t->matrix, 0, bytes, n, &fence, err)
+                       : ops->weight_load(t->be, w, s->rows, &fence, err);
+        if (status == MR_OK)
+            status = ops->wait(t->be, fence, MR_NEVER, err);
+        int64_t ns = mr_clock_now_ns() - start_ns;
+        best_ns[i % 2] = ns < best_ns[i % 2] ? ns : best_ns[i % 2];
+    }
+    *out_seconds = (double)(best_ns[0] > best_ns[1] ? best_ns[0] : best_ns[1]) / (double)MR_NS_PER_S;
+    return status;
+}
+
+/* How fast the rows of a matrix reach the memory of a backend, in bytes of the file. */
+static mr_status measure_copies(mr_backend *be, const mr_product_sample *s, double *out_bytes_per_s, mr_err *err) {
+    trial t = {.be = be};
+    mr_tensor w;
+    size_t row_bytes = 0;
+    double seconds = 0;
+    mr_status status = place_matrix(&t, s, &w, err);
+    uint8_t *bytes = status == MR_OK ? mr_alloc(w.bytes) : NULL;
+    if (status == MR_OK && !bytes)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to measure copies");
+    if (status == MR_OK)
+        status = time_copies(&t, s, &w, bytes, w.bytes, &seconds, err);
+    if (status == MR_OK && seconds > 0 && mr_type_bytes(s->type, s->k, &row_bytes))
+        *out_bytes_per_s = (double)row_bytes * s->n / seconds;
+    mr_free(bytes);
+    trial_deinit(&t);
+    return status;
+}
+
+static mr_status measure_rates(mr_backend *be, const mr_product_sample *s, int32_t n_rows, mr_rates *out, mr_err *err) {
+    mr_device_info device;
+    mr_product_sample own = *s;
+    mr_rates rates = {0};
+    double seconds = 0;
+    be->ops->describe(be, &device);
+    own.is_mapped = s->is_mapped && device.host_addressable;
+    mr_status status = time_product(NULL, be, &own, n_rows, &seconds, err);
+    if (status == MR_OK && seconds > 0 && isfinite(seconds))
+        rates.products_per_s = (double)s->k * s->n * n_rows / seconds;
+    if (status == MR_OK && !device.host_addressable)
+        status = measure_copies(be, &own, &rates.copied_bytes_per_s, err);
+    if (status == MR_E_UNSUPPORTED || status == MR_E_NO_MEMORY) { /* products cannot move there */
+        *out = (mr_rates){0};
+        return MR_OK;
+    }
+    *out = rates;
+    mr_log_write(MR_LOG_DEBUG, "worker", "%s: %.3g products/s, copies of %.3g bytes/s", device.name,
+                 rates.products_per_s, rates.copied_bytes_per_s);
+    return status;
+}
+
+mr_status mr_products_measure_rates(mr_backends *backends, const mr_weights *weights, bool map_weights,
+                                    int32_t max_rows, mr_err *err) {
+    mr_type types[MR_PRODUCTS_TYPES];
+    mr_status status = MR_OK;
+    if (mr_devices_holder(backends) < 0 || mr_products_types(weights, types) == 0)
+        return MR_OK;
+    const mr_product_sample s = sample_of(mr_weights_largest(weights, types[0]), map_weights, max_rows);
+    for (int32_t b = 0; b < backends->n && status == MR_OK; b++)
+        status = measure_rates(backends->at[b], &s, max_rows, &backends->rates[b], err);
+    return status;
 }

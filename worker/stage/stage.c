@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
+#include "worker/stage/devices.h"
 #include "worker/stage/products.h"
 #include "worker/stage/stage_internal.h"
 
@@ -64,17 +65,32 @@ static void destroy_buckets(mr_stage *s) {
     s->n_buckets = 0;
 }
 
-/* Plans the work memory for every result that mr_products_measure can have: each type's products on each backend. */
+/* Makes all products move to the memory of devices, or none. */
+static void move_products(mr_backends *backends, bool all) {
+    for (int32_t b = 0; b < backends->n; b++)
+        backends->rates[b] = (mr_rates){0};
+    int32_t holder = all ? mr_devices_holder(backends) : -1;
+    if (holder < 0)
+        return;
+    backends->rates[holder] = (mr_rates){.products_per_s = 1e30, .copied_bytes_per_s = 1e30};
+    backends->rates[backends->n - 1].products_per_s = 1;
+}
+
+/* Plans the work memory for every result that the measurements of products.h can have: each type's products on each
+ * backend, and products that move to a device. */
 static mr_status measure_buckets(mr_stage *s, mr_err *err) {
     mr_type types[MR_PRODUCTS_TYPES];
-    int32_t n_types = s->config.measures_products ? mr_products_types(s->weights, types) : 0, n_choices = 1;
+    bool measures = s->config.measures_products, may_move = measures && mr_devices_holder(&s->backends) >= 0;
+    int32_t n_types = measures ? mr_products_types(s->weights, types) : 0, n_choices = 1;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < n_types; i++)
         n_choices *= s->backends.n;
-    for (int32_t choice = 0; choice < n_choices && status == MR_OK; choice++) {
-        if (s->config.measures_products)
+    for (int32_t choice = 0; choice < n_choices + may_move && status == MR_OK; choice++) {
+        if (measures)
             mr_products_leave_all(&s->backends);
-        for (int32_t i = 0, rest = choice; i < n_types; i++, rest /= s->backends.n)
+        if (may_move)
+            move_products(&s->backends, choice == n_choices);
+        for (int32_t i = 0, rest = choice; i < n_types && choice < n_choices; i++, rest /= s->backends.n)
             s->backends.min_rows[rest % s->backends.n][types[i]] = 0;
         status = build_all_buckets(s, err);
         destroy_buckets(s);
@@ -210,6 +226,8 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     status = mr_weights_load(s->weights, progress, progress_ctx, err);
     if (status == MR_OK && config->measures_products)
         status = mr_products_measure(&s->backends, s->weights, config->map_weights, config->max_rows, err);
+    if (status == MR_OK && config->measures_products)
+        status = mr_products_measure_rates(&s->backends, s->weights, config->map_weights, config->max_rows, err);
     if (status == MR_OK)
         status = mr_stage_state_allocate(s->state, err);
     if (status == MR_OK)

@@ -37,7 +37,7 @@ typedef struct mr_stage_config {
      * they hold. The stage prefers these devices to the backend argument of mr_stage_create. The backend argument runs
      * every node that no device runs; devices.rates[n] is the rate of the backend argument. */
     mr_backends devices;
-    bool measures_products;        /* devices.min_rows comes from a measurement at load (worker/stage/products.h) */
+    bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
 

@@ -12,6 +12,7 @@
 #include "engine/base/pool.h"
 #include "engine/base/rng.h"
 #include "tests/support/test.h"
+#include "tests/support/test_device.h"
 #include "tests/unit/worker/test_stage_chain.h"
 
 enum { SEED = 5, PROMPT = 40, LENGTH = 44, VOCAB = 90 };
@@ -147,6 +148,52 @@ static void test_few_rows_are_left_to_the_cpu(void **state) {
     tiny_model_destroy(m);
 }
 
+/* BLAS takes no product that a device would be sent: which of the two gets the products of a prompt is said by the
+ * rates. A device that computes exactly and takes all products gives the bits of the CPU, and one that takes none is
+ * sent no matrix. min_rows of BLAS is 0 in both cases. */
+static void check_rates(const tiny_model *m, const logits want, const mr_rates rates[3], int32_t device_at,
+                        bool goes_to_device) {
+    static logits got;
+    mr_backend *blas = make_blas(1), *device = NULL;
+    mr_err err = {0};
+    const test_device_options options = {.ops = 1u << MR_OP_MATMUL};
+    expect_ok(test_device_create(&options, &device, &err), &err);
+    chain_config config = config_with(blas, 1, false);
+    config.devices.at[1 - device_at] = blas;
+    config.devices.at[device_at] = device;
+    config.devices.n = 2;
+    config.devices.rates[1 - device_at] = rates[0];
+    config.devices.rates[device_at] = rates[1];
+    config.devices.rates[2] = rates[2];
+    run_on(m, &config, got);
+    assert_int_equal(memcmp(got, want, sizeof got) == 0, goes_to_device);
+    assert_int_equal(test_device_get_stats(device).n_loads > 0, goes_to_device);
+    mr_backend_destroy(device);
+    mr_backend_destroy(blas);
+}
+
+static void test_a_device_comes_before_blas_where_it_is_faster(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F32, MR_TYPE_Q8_0}; /* products of Q8_0 give BLAS other activations */
+    static const mr_rates fast = {1e15, 1e15}, slow_copies = {1e15, 1}, slow = {1e3, 1e15},
+                          cpu = {.products_per_s = 1e4};
+    static const mr_rates blas = {.products_per_s = 1e6}, unknown = {0};
+    static logits want;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        tiny_model *m = make_model("llama", types[i]);
+        chain_config config = config_with(NULL, 1, false);
+        config.devices.n = 0;
+        run_on(m, &config, want);
+        for (int32_t at = 0; at < 2; at++) {
+            check_rates(m, want, (const mr_rates[]){blas, fast, cpu}, at, true);
+            check_rates(m, want, (const mr_rates[]){blas, slow_copies, cpu}, at, false);
+            check_rates(m, want, (const mr_rates[]){blas, slow, cpu}, at, false);
+            check_rates(m, want, (const mr_rates[]){unknown, unknown, unknown}, at, false);
+        }
+        tiny_model_destroy(m);
+    }
+}
+
 /* Loads a stage whose types in the bits of choice go to BLAS from min_rows on, and compares it with what was
  * measured. */
 static void check_room(const mr_stage_config *config, mr_backend *cpu, const mr_type types[2], int choice,
@@ -210,6 +257,7 @@ int main(void) {
         cmocka_unit_test(test_the_library_has_no_threads),
         cmocka_unit_test(test_logits_are_close),
         cmocka_unit_test(test_few_rows_are_left_to_the_cpu),
+        cmocka_unit_test(test_a_device_comes_before_blas_where_it_is_faster),
         cmocka_unit_test(test_no_choice_takes_more_than_was_measured),
     };
     return cmocka_run_group_tests_name("stage_blas", tests, NULL, NULL);
