@@ -385,6 +385,18 @@ static const uint8_t *receive(bench *b, mr_inbox *in, mr_frame *frame) {
     }
 }
 
+const Millrace__Report *bench_report(bench *b) {
+    mr_frame frame;
+    const uint8_t *payload;
+    Millrace__Report *report;
+    mr_err err;
+    if (mr_inbox_peek(b->report, &frame, &payload, &err) != MR_OK || !payload)
+        return NULL;
+    expect_ok(mr_msg_unpack_report(payload, frame.payload_bytes, &LIMITS, b->arena, &report, &err), &err);
+    expect_ok(mr_inbox_release(b->report, &err), &err);
+    return report;
+}
+
 /* The next report that is ready or failure. */
 static const Millrace__Report *next_report(bench *b) {
     for (;;) {

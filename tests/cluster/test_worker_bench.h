@@ -87,6 +87,8 @@ void bench_peer_opens(bench *b, mr_link_kind kind);
 void bench_peer_sends(bench *b, const mr_frame *frame, const void *payload);
 void bench_peer_tokens(bench *b, uint64_t step, uint32_t slot, uint32_t position);
 
+/* The next report that has come; NULL: none, or the worker is gone and there is none. */
+const Millrace__Report *bench_report(bench *b);
 /* Waits for the worker's report that the stage is ready. */
 void bench_ready(bench *b);
 /* Waits for the next tokens message. */
