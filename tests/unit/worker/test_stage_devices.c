@@ -298,40 +298,6 @@ static mr_stage_config config_for(const tiny_model *m, mr_backend *d) {
     };
 }
 
-/* The sizes of a stage tell its memories apart: those of each device are what its buffers take. */
-static void test_sizes_of_each_memory(void **state) {
-    (void)state;
-    tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
-    tiny_model *m = tiny_model_create(&d);
-    mr_backend *cpu = NULL;
-    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, NULL), MR_OK);
-    test_device_options o[] = {ops_of(BIT(MR_OP_MATMUL), 1), ops_of(TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_GLU), 2)};
-    mr_stage_config c = config_for(m, device(&o[0]));
-    c.devices.at[c.devices.n++] = device(&o[1]);
-    c.devices.whole_layers[0] = c.devices.whole_layers[1] = 1;
-    mr_stage_sizes measured, made;
-    mr_stage *s = NULL;
-    mr_err err = {0};
-    uint64_t before = mr_mem_get_stats().live_bytes;
-    expect_ok(mr_stage_measure(&c, cpu, &measured, &err), &err);
-    assert_int_equal(mr_mem_get_stats().live_bytes, before);
-    expect_ok(mr_stage_create(&c, cpu, NULL, NULL, &s, &err), &err);
-    made = mr_stage_get_sizes(s);
-    assert_memory_equal(&made, &measured, sizeof made);
-    for (int32_t i = 0; i < c.devices.n; i++) {
-        const mr_stage_bytes *b = &made.devices[i];
-        assert_int_equal(b->weights + b->kv + b->tables + b->work, test_device_get_stats(c.devices.at[i]).live_bytes);
-        assert_true(b->weights > 0 && b->work > 0);
-        assert_true((b->kv > 0) == (i == 1) && (b->tables > 0) == (i == 1));
-    }
-    assert_true(made.work_bytes > 0 && made.kv_bytes > 0); /* the layer whose attention the first device refuses */
-    mr_stage_destroy(s);
-    for (int32_t i = 0; i < c.devices.n; i++)
-        mr_backend_destroy(c.devices.at[i]);
-    mr_backend_destroy(cpu);
-    tiny_model_destroy(m);
-}
-
 /* --- Stages in a row share devices ------------------------------------------------------------------------------- */
 
 static void test_two_stages(void **state) {
@@ -588,7 +554,6 @@ int main(void) {
         cmocka_unit_test(test_a_backend_that_multiplies_in_the_memory_of_the_host),
         cmocka_unit_test(test_matrices_are_taken_to_a_device_for_many_rows),
         cmocka_unit_test(test_graphs_built_anew),
-        cmocka_unit_test(test_sizes_of_each_memory),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_tables_that_change_while_a_step_waits),
         cmocka_unit_test(test_a_device_that_breaks),

@@ -244,6 +244,54 @@ static void test_large_tensors_are_loaded_in_parts(void **state) {
 
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
+static mr_stage_config config_for(const tiny_model *m) {
+    return (mr_stage_config){.gguf = m->gguf,
+                             .info = &m->info,
+                             .range = {0, m->info.n_layers},
+                             .max_rows = 8,
+                             .max_out_rows = 2,
+                             .max_sequences = 3,
+                             .max_context = CONTEXT,
+                             .n_kv_blocks = 9,
+                             .kv_type = MR_TYPE_F16};
+}
+
+/* The sizes of a stage tell its memories apart: those of each device are what its buffers take. */
+static void test_sizes_of_each_memory(void **state) {
+    (void)state;
+    tiny_model *m = open_model("gpt-oss");
+    mr_backend *cpu = NULL;
+    assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, NULL), MR_OK);
+    const uint32_t ops[MAX_DEVICES] = {1u << MR_OP_MATMUL, TEST_DEVICE_ALL_OPS & ~(1u << MR_OP_GLU)};
+    mr_stage_config c = config_for(m);
+    mr_stage_sizes measured, made;
+    mr_stage *s = NULL;
+    mr_err err = {0};
+    for (int32_t i = 0; i < MAX_DEVICES; i++) {
+        test_device_options o = {.ops = ops[i], .seed = 1};
+        expect_ok(test_device_create(&o, &c.devices.at[c.devices.n++], &err), &err);
+        c.devices.whole_layers[i] = 1;
+    }
+    size_t before = mr_mem_get_stats().live_bytes;
+    expect_ok(mr_stage_measure(&c, cpu, &measured, &err), &err);
+    assert_int_equal(mr_mem_get_stats().live_bytes, before);
+    expect_ok(mr_stage_create(&c, cpu, NULL, NULL, &s, &err), &err);
+    made = mr_stage_get_sizes(s);
+    assert_memory_equal(&made, &measured, sizeof made);
+    for (int32_t i = 0; i < c.devices.n; i++) {
+        const mr_stage_bytes *b = &made.devices[i];
+        assert_int_equal(b->weights + b->kv + b->tables + b->work, test_device_get_stats(c.devices.at[i]).live_bytes);
+        assert_true(b->weights > 0 && b->work > 0);
+        assert_true((b->kv > 0) == (i == 1) && (b->tables > 0) == (i == 1));
+    }
+    assert_true(made.work_bytes > 0 && made.kv_bytes > 0); /* the layer whose attention the first device refuses */
+    mr_stage_destroy(s);
+    for (int32_t i = 0; i < c.devices.n; i++)
+        mr_backend_destroy(c.devices.at[i]);
+    mr_backend_destroy(cpu);
+    tiny_model_destroy(m);
+}
+
 /* A device needs exactly what was measured: with a byte less there is one clear error, and nothing is left. */
 static void test_a_device_needs_what_was_measured(void **state) {
     (void)state;
@@ -252,18 +300,10 @@ static void test_a_device_needs_what_was_measured(void **state) {
     assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, NULL), MR_OK);
     size_t past = 0;
     for (int32_t n = 0; n <= m->info.n_layers; n++) {
-        mr_stage_config c = {.gguf = m->gguf,
-                             .info = &m->info,
-                             .range = {0, m->info.n_layers},
-                             .max_rows = 8,
-                             .max_out_rows = 2,
-                             .max_sequences = 3,
-                             .max_context = CONTEXT,
-                             .n_kv_blocks = 9,
-                             .kv_type = MR_TYPE_F16,
-                             .devices = {.n = 1, .whole_layers = {n}}};
+        mr_stage_config c = config_for(m);
         mr_stage_sizes sizes;
         mr_err err = {0};
+        c.devices = (mr_backends){.n = 1, .whole_layers = {n}};
         for (int missing = 2; missing >= 0; missing--) {
             test_device_options o = {.ops = TEST_DEVICE_ALL_OPS, .seed = 5, .memory_bytes = past - (size_t)missing % 2};
             mr_stage *s = NULL;
@@ -300,6 +340,7 @@ int main(void) {
         cmocka_unit_test(test_any_mix_of_layers),
         cmocka_unit_test(test_only_rows_cross_the_border),
         cmocka_unit_test(test_large_tensors_are_loaded_in_parts),
+        cmocka_unit_test(test_sizes_of_each_memory),
         cmocka_unit_test(test_a_device_needs_what_was_measured),
     };
     return cmocka_run_group_tests_name("stage_placement", tests, NULL, NULL);
