@@ -124,18 +124,14 @@ static void point_rows(mr_step_rows *rows, int32_t *arrays, int32_t max_rows) {
 static mr_status create_slots(mr_stage *s, mr_err *err) {
     int32_t max_rows = s->config.max_rows;
     size_t slot_bytes = s->record_bytes + s->logits_bytes + s->hidden_bytes;
-    mr_status status = MR_OK;
     s->row_arrays = mr_alloc_array(MR_STAGE_STEPS * 6 * (size_t)max_rows, sizeof *s->row_arrays);
-    s->staging = mr_alloc_array(MR_STAGE_STEPS, slot_bytes > 0 ? slot_bytes : 1);
-    if (!s->row_arrays || !s->staging)
+    if (!s->row_arrays)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
-    for (; s->n_pinned < s->backends.n && status == MR_OK; s->n_pinned++)
-        status = s->backends.at[s->n_pinned]->ops->pin(s->backends.at[s->n_pinned], s->staging,
-                                                       MR_STAGE_STEPS * slot_bytes, err);
+    mr_status status = mr_pinned_create(&s->backends, MR_STAGE_STEPS * slot_bytes, &s->staging, err);
     for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++) {
         stage_slot *slot = &s->slots[i];
         point_rows(&slot->rows, s->row_arrays + i * 6 * max_rows, max_rows);
-        slot->record = s->staging + (size_t)i * slot_bytes;
+        slot->record = s->staging.data + (size_t)i * slot_bytes;
         slot->logits.copy = slot->record + s->record_bytes;
         slot->hidden.copy = slot->logits.copy + s->logits_bytes;
         status = mr_graph_flight_create(s->n_copies, &slot->flight, err);
@@ -251,15 +247,13 @@ void mr_stage_destroy(mr_stage *s) {
         mr_graph_flight_destroy(s->slots[i].flight); /* waits for the steps under way */
     for (int32_t b = 0; b < s->backends.n; b++)
         mr_backend_drain(s->backends.at[b]); /* a step that failed before its start may have left a record on its way */
-    for (int32_t b = 0; b < s->n_pinned; b++)
-        s->backends.at[b]->ops->unpin(s->backends.at[b], s->staging);
+    mr_pinned_destroy(&s->staging);
     destroy_buckets(s);
     for (int32_t b = 0; b < s->backends.n; b++)
         s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
     mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
     mr_free(s->row_arrays);
-    mr_free(s->staging);
     mr_free(s->zeros);
     mr_free(s);
 }

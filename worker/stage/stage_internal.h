@@ -3,6 +3,7 @@
 #ifndef MR_WORKER_STAGE_STAGE_INTERNAL_H
 #define MR_WORKER_STAGE_STAGE_INTERNAL_H
 
+#include "backends/pinned.h"
 #include "worker/stage/stage.h"
 #include "worker/stage/stage_state.h"
 
@@ -50,8 +51,7 @@ struct mr_stage {
     int32_t *row_arrays;               /* memory of the rows of all slots */
     size_t record_bytes;               /* the most that a graph needs */
     size_t logits_bytes, hidden_bytes; /* of the copies of a slot; 0: these results lie in the host's memory */
-    uint8_t *staging;                  /* memory of the records and copies of all slots */
-    int32_t n_pinned;                  /* backends that have pinned it */
+    mr_pinned staging;                 /* of the records and copies of all slots */
     float *zeros;                      /* [the longest row]: each result row of a synthetic stage; else NULL */
 };
 
