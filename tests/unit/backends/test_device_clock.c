@@ -33,6 +33,7 @@ static rig rig_make(bool host_addressable) {
 }
 
 static void rig_destroy(rig *r) {
+    mr_backend_drain(r->device);
     r->device->ops->buffer_destroy(r->device, r->buffer);
     mr_backend_destroy(r->device);
     test_clock_destroy(r->clock);
