@@ -95,8 +95,6 @@ typedef struct activations { /* the parts of one A8 row */
 static int32_t elements_of_a_scale(mr_type type) {
     switch (type) {
     case MR_TYPE_Q2_K:
-    case MR_TYPE_Q3_K:
-    case MR_TYPE_Q6_K:
     case MR_TYPE_Q4_1:
     case MR_TYPE_Q5_1:
     case MR_TYPE_IQ1_S:
@@ -110,6 +108,33 @@ static int32_t elements_of_a_scale(mr_type type) {
     default:
         return 32;
     }
+}
+
+/* Q6_K and Q3_K: the scale of a block of 256, and the integer factors of its 16 sub-blocks. */
+static float block_factors(mr_type type, const uint8_t *block, int8_t factors[16]) {
+    const mr_block_q6_k *q6 = (const mr_block_q6_k *)block;
+    const mr_block_q3_k *q3 = (const mr_block_q3_k *)block;
+    for (int i = 0; i < 16; i++)
+        factors[i] = type == MR_TYPE_Q6_K ? q6->sc[i] : mr_q3_k_scale(q3->scales, i);
+    return mr_f16_to_f32(type == MR_TYPE_Q6_K ? q6->d : q3->d);
+}
+
+static float dot_factors(mr_type type, const uint8_t *w, activations a, int32_t k) {
+    float acc = 0;
+    for (int32_t at = 0; at < k; at += 256, w += mr_type_get(type)->block_bytes) {
+        mr_quants u;
+        int8_t factors[16];
+        float of_block = 0, d = block_factors(type, w, factors);
+        mr_unpack(type, w, &u);
+        for (int32_t sub = 0; sub < 256; sub += 32) {
+            int64_t isum = 0;
+            for (int32_t i = sub; i < sub + 32; i++)
+                isum += (int64_t)factors[i / 16] * u.q[i] * a.q[at + i];
+            of_block = fmaf((float)isum, a.d[(at + sub) / 32], of_block);
+        }
+        acc = fmaf(of_block, d, acc);
+    }
+    return acc;
 }
 
 static float dot_quants(mr_type type, const uint8_t *w, activations a, int32_t k) {
@@ -164,6 +189,8 @@ static activations planes(const uint8_t *a_row, int32_t k) {
 }
 
 float reference_dot(mr_type type, const uint8_t *w_row, const uint8_t *a_row, int32_t k) {
+    if (type == MR_TYPE_Q6_K || type == MR_TYPE_Q3_K)
+        return dot_factors(type, w_row, planes(a_row, k), k);
     if (mr_type_activation(type) == MR_TYPE_A8)
         return dot_quants(type, w_row, planes(a_row, k), k);
     if (type == MR_TYPE_BF16)

@@ -98,6 +98,11 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     EACH_ROW(CLOSE)
 }
 
+MR_INLINE int32_t tile_rows(const format f) {
+    (void)f;
+    return TILE_ROWS;
+}
+
 /* Calls run_tile with a constant number of rows. The only tile of a chunk may have any height up to TILE_ROWS; several
  * tiles have at least half of TILE_ROWS each. */
 MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {

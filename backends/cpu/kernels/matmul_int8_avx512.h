@@ -1,7 +1,8 @@
 /* backends/cpu/kernels/matmul_int8_avx512.h - rule M for quantised weights with VNNI, for every panel format.
  * A tile is 2 panels by up to 7 rows: 14 integer sums and 14 float sums. For every 32 k, each pair of sums takes 8
  * dpbusd, one conversion, one product of scales and one fma (two with a minimum). On Intel's cores these instructions
- * share the ports of dpbusd. So the limit is 8/11 of the VNNI peak; 8/12 with a minimum, 8/14 with two scales. */
+ * share the ports of dpbusd. So the limit is 8/11 of the VNNI peak; 8/12 with a minimum, 8/14 with two scales, 8/13
+ * with factors. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
 #define MR_BACKENDS_CPU_KERNELS_MATMUL_INT8_AVX512_H
@@ -11,6 +12,7 @@
 enum {
     TILE_PANELS = 2,
     TILE_ROWS = 7,
+    TILE_ROWS_FACTORS = 4, /* of each of several tiles with factors, whose sums need more registers */
     CHUNK = 512,
     STEP = 32,
     NEAR_BYTES = 1024, /* how far one row of a plain format prefetches: ask_near */
@@ -78,7 +80,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
     _mm512_store_ps(out->d, d);
     if (f.n_mins == 1)
         _mm512_store_ps(out->d_sum, _mm512_mul_ps(d, _mm512_cvtepi32_ps(sum)));
-    if (f.n_scales == 1) {
+    if (f.n_sums == 1) {
         if (f.offset)
             _mm512_store_si512(out->start, start_of(f, sum));
         return;
@@ -153,12 +155,12 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
         else
             ask_ahead(t, j);
         UNROLL
-        for (int h = 0; h < f.n_scales; h++) { /* the k of one scale: half of the 32 k, or all */
-            const int32_t at = j * f.n_scales + h;
+        for (int h = 0; h < f.n_sums; h++) { /* the k of one scale: half of the 32 k, or all */
+            const int32_t at = j * f.n_sums + h;
             EACH_ROW(START)
             UNROLL
-            for (int i = 0; i < 8 / f.n_scales; i++) {
-                const int g = h * 8 / f.n_scales + i;
+            for (int i = 0; i < 8 / f.n_sums; i++) {
+                const int g = h * 8 / f.n_sums + i;
                 const v64 w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
                 EACH_ROW(ADD_GROUP)
             }
@@ -173,22 +175,84 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     EACH_ROW(CLOSE)
 }
 
-/* Calls run_tile with a constant number of rows. If a chunk has several tiles, none has less than 4 rows. */
-MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
-    if (n_rows == 7)
-        run_tile(f, t, from, 7);
-    else if (n_rows == 6)
-        run_tile(f, t, from, 6);
-    else if (n_rows == 5)
-        run_tile(f, t, from, 5);
-    else if (n_rows == 4 || from != PANELS)
-        run_tile(f, t, from, 4);
-    else if (n_rows == 3)
-        run_tile(f, t, from, 3);
-    else if (n_rows == 2)
-        run_tile(f, t, from, 2);
+/* The same with factors. x##r and y##r are the sums of 32 k: the two integer sums times their factors, exact. a##r and
+ * b##r are the sums of a block, which its scale then multiplies. */
+#define OPEN_BLOCK(r) __m512 a##r = _mm512_setzero_ps(), b##r = a##r;
+#define OPEN_SUB(r) __m512 x##r = _mm512_setzero_ps(), y##r = x##r; /* gcc at -O1 wants values */
+#define WEIGH(r)                                                                                                       \
+    if (r < n_rows) {                                                                                                  \
+        const __m512 s = _mm512_cvtepi32_ps(s##r), u = _mm512_cvtepi32_ps(u##r);                                       \
+        x##r = h == 0 ? _mm512_mul_ps(s, factor0) : _mm512_fmadd_ps(s, factor0, x##r);                                 \
+        y##r = h == 0 ? _mm512_mul_ps(u, factor1) : _mm512_fmadd_ps(u, factor1, y##r);                                 \
+    }
+#define ADD_SUB(r)                                                                                                     \
+    if (r < n_rows) {                                                                                                  \
+        __m512 d = _mm512_set1_ps(rows[r].d[j]);                                                                       \
+        a##r = _mm512_fmadd_ps(x##r, d, a##r);                                                                         \
+        b##r = _mm512_fmadd_ps(y##r, d, b##r);                                                                         \
+    }
+#define ADD_BLOCK(r)                                                                                                   \
+    if (r < n_rows) {                                                                                                  \
+        _mm512_store_ps(sums[r][0], _mm512_fmadd_ps(a##r, scale0, _mm512_load_ps(sums[r][0])));                        \
+        _mm512_store_ps(sums[r][1], _mm512_fmadd_ps(b##r, scale1, _mm512_load_ps(sums[r][1])));                        \
+    }
+
+MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
+    const row_chunk *rows = t->rows;
+    tile_sums *sums = t->sums;
+    for (int32_t block = 0; block < t->n_k / 32; block += f.block_k / 32) {
+        EACH_ROW(OPEN_BLOCK)
+        for (int32_t j = block; j < block + f.block_k / 32; j++) {
+            ask_ahead(t, j);
+            EACH_ROW(OPEN_SUB)
+            UNROLL
+            for (int h = 0; h < 2; h++) {
+                const int32_t at = 2 * j + h;
+                EACH_ROW(START)
+                UNROLL
+                for (int g = 4 * h; g < 4 * h + 4; g++) {
+                    const v64 w0 = group_of(f, t, from, 0, j, g), w1 = group_of(f, t, from, 1, j, g);
+                    EACH_ROW(ADD_GROUP)
+                }
+                const v16 factor0 = factor_of(f, t, from, 0, j, h), factor1 = factor_of(f, t, from, 1, j, h);
+                EACH_ROW(WEIGH)
+            }
+            EACH_ROW(ADD_SUB)
+        }
+        const v16 scale0 = scale_of(f, t, from, 0, block, 0), scale1 = scale_of(f, t, from, 1, block, 0);
+        EACH_ROW(ADD_BLOCK)
+    }
+}
+
+MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int n_rows) {
+    if (f.factors)
+        run_factor_tile(f, t, from, n_rows);
     else
-        run_tile(f, t, from, 1);
+        run_tile(f, t, from, n_rows);
+}
+
+MR_INLINE int32_t tile_rows(const format f) {
+    return f.factors ? TILE_ROWS_FACTORS : TILE_ROWS;
+}
+
+/* Calls run_rows with a constant number of rows. If a chunk has several tiles, none has less than 4 rows, or 3 with
+ * factors. */
+MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
+    const bool is_only = from == PANELS;
+    if (n_rows == 7 && (is_only || !f.factors))
+        run_rows(f, t, from, 7);
+    else if (n_rows == 6 && (is_only || !f.factors))
+        run_rows(f, t, from, 6);
+    else if (n_rows == 5 && (is_only || !f.factors))
+        run_rows(f, t, from, 5);
+    else if (n_rows == 4 || (!is_only && !f.factors))
+        run_rows(f, t, from, 4);
+    else if (n_rows == 3 || !is_only)
+        run_rows(f, t, from, 3);
+    else if (n_rows == 2)
+        run_rows(f, t, from, 2);
+    else
+        run_rows(f, t, from, 1);
 }
 
 #include "backends/cpu/kernels/matmul_loops.h"

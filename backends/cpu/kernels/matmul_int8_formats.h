@@ -16,16 +16,19 @@
 /* How one format is decoded; always a constant. The functions get a block of a panel and the number of a sub-block of
  * 32 k in it. */
 typedef struct format {
-    int block_k, block_bytes;                           /* of a panel: 32 or 256 k */
-    int n_scales;                                       /* for 32 k: 1, or 2 (one for each 16) */
-    int n_mins;                                         /* for 32 k: 0, 1 or 2 */
-    int offset;                                         /* bytes are values plus this */
-    int run;                                            /* sums that can be added in 16 bits: matmul_int8_avx2.h */
-    bool is_signed;                                     /* bytes have both signs; read by the level AVX2 only */
-    bool is_plain;                                      /* bytes are those of the panel: nothing to decode */
-    v64 (*group)(const uint8_t *block, int sub, int g); /* bytes of 16 rows: k 4g .. 4g + 3 */
-    v16 (*scale)(const uint8_t *block, int sub, int half);
-    v16 (*min)(const uint8_t *block, int sub, int half); /* is multiplied by the sum of the activations */
+    int block_k, block_bytes;                              /* of a panel: 32 or 256 k */
+    int n_sums;                                            /* integer sums for 32 k: 1, or 2 (one for each 16) */
+    int n_mins;                                            /* 0, or one for each sum */
+    int offset;                                            /* bytes are values plus this */
+    int run;                                               /* sums that can be added in 16 bits: matmul_int8_avx2.h */
+    bool is_signed;                                        /* bytes have both signs; read by the level AVX2 only */
+    bool is_plain;                                         /* bytes are those of the panel: nothing to decode */
+    v64 (*group)(const uint8_t *block, int sub, int g);    /* bytes of 16 rows: k 4g .. 4g + 3 */
+    v16 (*scale)(const uint8_t *block, int sub, int half); /* of a sum; with factors, of the whole block */
+    v16 (*min)(const uint8_t *block, int sub, int half);   /* is multiplied by the sum of the activations */
+    /* Integer factors of a sum, one for each of 16 rows: the two sums of 32 k are multiplied by them and added, which
+     * is exact in integers and in floats. NULL: there are none. */
+    const int8_t *(*factors)(const uint8_t *block, int sub, int half);
 } format;
 
 /* `block` as a pointer to the panel type's block. */
@@ -122,15 +125,19 @@ MR_INLINE v64 q6_k_group(const uint8_t *block, int sub, int g) {
     return v64_minus(value, 32 - OFFSET_Q6_K);
 }
 MR_INLINE v16 q6_k_scale(const uint8_t *block, int sub, int half) {
-    return v16_mul(v16_load_f16(BLOCK(q6_k)->d), v16_load_i8(BLOCK(q6_k)->sc[sub * 2 + half]));
+    (void)sub, (void)half;
+    return v16_load_f16(BLOCK(q6_k)->d);
+}
+MR_INLINE const int8_t *q6_k_factors(const uint8_t *block, int sub, int half) {
+    return BLOCK(q6_k)->sc[sub * 2 + half];
 }
 
 #undef BLOCK
 
 /* --- The list ---------------------------------------------------------------------------------------------------- */
 
-#define FORMAT(panel, k, scales, mins, plus, adds, values, scale_values)                                               \
-    .block_k = k, .block_bytes = sizeof(mr_panel_##panel), .n_scales = scales, .n_mins = mins, .offset = plus,         \
+#define FORMAT(panel, k, sums, mins, plus, adds, values, scale_values)                                                 \
+    .block_k = k, .block_bytes = sizeof(mr_panel_##panel), .n_sums = sums, .n_mins = mins, .offset = plus,             \
     .run = adds, .group = values##_group, .scale = scale_values##_scale
 /* A format whose values may be any of -128..127. */
 #define FULL(panel, k, values, scale_values)                                                                           \
@@ -145,7 +152,7 @@ static const format MXFP4 = {FORMAT(mxfp4, 32, 1, 0, OFFSET_MXFP4, 4, mxfp4, mxf
 static const format IQ4_XS = {FULL(iq4_xs, 256, iq4_xs, iq4_xs)};
 static const format Q4_K = {FORMAT(q4_k, 256, 1, 1, 0, 4, q4_k, q4_k), .min = q4_k_min};
 static const format Q5_K = {FORMAT(q5_k, 256, 1, 1, 0, 4, q5_k, q4_k), .min = q4_k_min};
-static const format Q6_K = {FORMAT(q6_k, 256, 2, 0, OFFSET_Q6_K, 2, q6_k, q6_k)};
+static const format Q6_K = {FORMAT(q6_k, 256, 2, 0, OFFSET_Q6_K, 2, q6_k, q6_k), .factors = q6_k_factors};
 #undef FORMAT
 #undef FULL
 

@@ -51,8 +51,10 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 MR_INLINE void decode(const format f, const tile *t) {
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         UNROLL
-        for (int h = 0; h < f.n_scales; h++)
-            (void)scale_of(f, t, PANELS_TO_KEEP, 0, j, h);
+        for (int h = 0; h < f.n_sums; h++)
+            (void)(f.factors ? factor_of : scale_of)(f, t, PANELS_TO_KEEP, 0, j, h);
+        if (f.factors && sub_of(f, j) == 0)
+            (void)scale_of(f, t, PANELS_TO_KEEP, 0, j, 0);
         UNROLL
         for (int h = 0; h < f.n_mins; h++)
             (void)min_of(f, t, PANELS_TO_KEEP, 0, j, h);
@@ -100,6 +102,22 @@ MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int
         acc[r] = v16_fma(min, v16_set1(t->rows[r].d_sum[j * f.n_mins + h]), acc[r]);
 }
 
+/* Adds the products of 16 k: half `half` of sub-block j. */
+MR_INLINE void add_half(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int half,
+                        v16i sum[TILE_ROWS]) {
+    int8x16_t x[TILE_ROWS];
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        x[r] = vld1q_s8(t->rows[r].q + j * 32 + half * 16);
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        v64 w = group_of(f, t, from, 0, j, half * 4 + i);
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            sum[r] = dot_16(sum[r], w, x[r], i);
+    }
+}
+
 /* Adds the products of the k that share one scale: half h of sub-block j, or all of it. */
 MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
                             v16 acc[TILE_ROWS]) {
@@ -108,19 +126,8 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
     for (int r = 0; r < n_rows; r++)
         sum[r] = v16_bits(v16_set1(0.0f));
     UNROLL
-    for (int half = h; half < h + 2 / f.n_scales; half++) {
-        int8x16_t x[TILE_ROWS];
-        UNROLL
-        for (int r = 0; r < n_rows; r++)
-            x[r] = vld1q_s8(t->rows[r].q + j * 32 + half * 16);
-        UNROLL
-        for (int i = 0; i < 4; i++) {
-            v64 w = group_of(f, t, from, 0, j, half * 4 + i);
-            UNROLL
-            for (int r = 0; r < n_rows; r++)
-                sum[r] = dot_16(sum[r], w, x[r], i);
-        }
-    }
+    for (int half = h; half < h + 2 / f.n_sums; half++)
+        add_half(f, t, from, n_rows, j, half, sum);
     v16 scale = scale_of(f, t, from, 0, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -129,8 +136,54 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
         add_minima(f, t, from, n_rows, j, h, acc);
 }
 
+/* Adds the products of sub-block j, whose two sums have factors, to acc, without the scale of the block. */
+MR_INLINE void add_factor_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j,
+                                   v16 acc[TILE_ROWS]) {
+    v16 x[TILE_ROWS];
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        x[r] = v16_set1(0.0f);
+    UNROLL
+    for (int h = 0; h < 2; h++) {
+        v16i sum[TILE_ROWS];
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            sum[r] = v16_bits(v16_set1(0.0f));
+        add_half(f, t, from, n_rows, j, h, sum);
+        v16 factor = factor_of(f, t, from, 0, j, h);
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            x[r] = v16_fma(v16_from_i32(sum[r]), factor, x[r]);
+    }
+    UNROLL
+    for (int r = 0; r < n_rows; r++)
+        acc[r] = v16_fma(x[r], v16_set1(t->rows[r].d[j]), acc[r]);
+}
+
+/* run_tile for a format with factors. */
+MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
+    for (int32_t block = 0; block < t->n_k / 32; block += f.block_k / 32) {
+        v16 acc[TILE_ROWS];
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            acc[r] = v16_set1(0.0f);
+        for (int32_t j = block; j < block + f.block_k / 32; j++) {
+            ask_ahead(t, j);
+            add_factor_products(f, t, from, n_rows, j, acc);
+        }
+        v16 scale = scale_of(f, t, from, 0, block, 0);
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
+            v16_store(t->sums[r][0], v16_fma(acc[r], scale, v16_load(t->sums[r][0])));
+    }
+}
+
 /* Continues the sums of n_rows rows and a panel over the chunk. from and n_rows are constants. */
 MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
+    if (f.factors) {
+        run_factor_tile(f, t, from, n_rows);
+        return;
+    }
     v16 acc[TILE_ROWS];
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -138,7 +191,7 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         ask_ahead(t, j);
         UNROLL
-        for (int h = 0; h < f.n_scales; h++)
+        for (int h = 0; h < f.n_sums; h++)
             add_products(f, t, from, n_rows, j, h, acc);
         if (f.n_mins == 1)
             add_minima(f, t, from, n_rows, j, 0, acc);
@@ -146,6 +199,11 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     UNROLL
     for (int r = 0; r < n_rows; r++)
         v16_store(t->sums[r][0], acc[r]);
+}
+
+MR_INLINE int32_t tile_rows(const format f) {
+    (void)f;
+    return TILE_ROWS;
 }
 
 MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32_t n_rows) {
@@ -159,10 +217,11 @@ MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32
         run_tile(f, t, from, 1);
 }
 
-/* Decoded formats differ only in their numbers of scales and minima. Formats with the same numbers share this code. */
-#define DECODED(n_scales, n_mins)                                                                                      \
-    static void run_decoded_##n_scales##_##n_mins(const tile *t, int32_t n_rows) {                                     \
-        static const format f = {0, 0, n_scales, n_mins, 0, 0, false, false, NULL, NULL, NULL};                        \
+/* Decoded formats without factors differ only in their numbers of sums and minima. Formats with the same numbers share
+ * this code. */
+#define DECODED(n_sums, n_mins)                                                                                        \
+    static void run_decoded_##n_sums##_##n_mins(const tile *t, int32_t n_rows) {                                       \
+        static const format f = {0, 0, n_sums, n_mins, 0, 0, false, false, NULL, NULL, NULL, NULL};                    \
         run_rows(f, t, KEPT, n_rows);                                                                                  \
     }
 DECODED(1, 0)
@@ -177,7 +236,9 @@ MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, in
     }
     if (from == PANELS_TO_KEEP)
         decode(f, t);
-    if (f.n_scales == 1)
+    if (f.factors)
+        run_rows(f, t, KEPT, n_rows);
+    else if (f.n_sums == 1)
         (f.n_mins ? run_decoded_1_1 : run_decoded_1_0)(t, n_rows);
     else
         (f.n_mins ? run_decoded_2_2 : run_decoded_2_0)(t, n_rows);

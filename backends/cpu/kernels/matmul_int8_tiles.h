@@ -18,6 +18,7 @@ enum {
 struct weight_chunk {
     _Alignas(LINE) float scale[TILE_PANELS][HALVES][MR_PANEL];
     float min[TILE_PANELS][HALVES][MR_PANEL];
+    float factor[TILE_PANELS][HALVES][MR_PANEL];
     uint8_t bytes[TILE_PANELS][SUBS][8][MR_PANEL * 4];
 };
 
@@ -41,7 +42,7 @@ MR_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p,
 }
 
 MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
-    float *kept = t->weights->scale[p][j * f.n_scales + h];
+    float *kept = t->weights->scale[p][j * f.n_sums + h];
     if (from == KEPT)
         return v16_load(kept);
     v16 scale = f.scale(block_of(f, t->w[p], j), sub_of(f, j), h);
@@ -58,6 +59,17 @@ MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int p, i
     if (from == PANELS_TO_KEEP)
         v16_store(kept, min);
     return min;
+}
+
+/* As floats: the products with sums of 16 k are exact. */
+MR_INLINE v16 factor_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+    float *kept = t->weights->factor[p][j * f.n_sums + h];
+    if (from == KEPT)
+        return v16_load(kept);
+    v16 factor = v16_load_i8(f.factors(block_of(f, t->w[p], j), sub_of(f, j), h));
+    if (from == PANELS_TO_KEEP)
+        v16_store(kept, factor);
+    return factor;
 }
 
 #endif

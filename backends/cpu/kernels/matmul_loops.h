@@ -1,6 +1,7 @@
 /* backends/cpu/kernels/matmul_loops.h - the loops around a tile; see matmul_tiles.h. Include it last. It needs
  *   format                                             a type with block_k and block_bytes, of a panel
  *   lay_out_row(f, args, row, k, n_k, row_chunk *out)  lays out a chunk of an activation row
+ *   tile_rows(f)                                       rows of a tile, where the rows of a block need several tiles
  *   run_tile_of(f, tile, weight_source from, n_rows)   continues n_rows sums over the chunk; from is a constant */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_MATMUL_LOOPS_H
@@ -49,7 +50,7 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
 /* Multiplies all rows of the block by a chunk of one pair, in tiles of nearly the same height. lines: cache lines to
  * prefetch from each panel. */
 MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
-    int32_t n_tiles = share_of(j->n_rows, TILE_ROWS), n_steps = share_of(t->n_k, STEP);
+    int32_t n_tiles = j->n_rows <= TILE_ROWS ? 1 : share_of(j->n_rows, tile_rows(f)), n_steps = share_of(t->n_k, STEP);
     for (int32_t left = j->n_rows; left > 0; n_tiles--) {
         int32_t n_rows = left / n_tiles;
         t->ahead_lines = share_of(share_of(lines, n_steps), n_tiles);
@@ -104,7 +105,7 @@ MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_
         for (j.row = row_first; j.row < row_last; j.row += j.n_rows, n_blocks--) {
             j.n_rows = row_last - j.row;
             if (n_blocks > 1) /* blocks of nearly the same size, in whole tiles */
-                j.n_rows = (share_of(j.n_rows, n_blocks) + TILE_ROWS / 2) / TILE_ROWS * TILE_ROWS;
+                j.n_rows = (share_of(j.n_rows, n_blocks) + tile_rows(f) / 2) / tile_rows(f) * tile_rows(f);
             run_block(f, &j, &s);
         }
     }

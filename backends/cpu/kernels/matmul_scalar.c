@@ -146,20 +146,24 @@ static int8_t q6_k_value(const mr_panel_q6_k *p, int j, int r, int i) {
     return (int8_t)((p->q[j][group][r][byte] & 63) - 32);
 }
 
+/* Sub-blocks 2j and 2j + 1 of lane r times 32 activations: at most 2 * 128 * 16 * 32 * 127 < 2^24. */
+static int32_t q6_k_dot(const mr_panel_q6_k *p, int j, int r, const int8_t *a) {
+    int32_t sum = 0;
+    for (int i = 0; i < 32; i++)
+        sum += p->sc[2 * j + i / 16][r] * q6_k_value(p, 2 * j + i / 16, r, i % 16) * a[i];
+    return sum;
+}
+
 static void panel_q6_k(const uint8_t *w, const uint8_t *a, int32_t k, float acc[MR_PANEL]) {
     const mr_panel_q6_k *p = (const mr_panel_q6_k *)(const void *)w;
     a8_row x = a8_row_at(a, k);
-    for (int32_t b = 0; b < k / 16; b++) {
-        int j = b % 16; /* sub-block */
+    for (int32_t b = 0; b < k / 32; b += 8, p++)
         for (int r = 0; r < MR_PANEL; r++) {
-            int8_t q[16];
-            for (int i = 0; i < 16; i++)
-                q[i] = q6_k_value(p, j, r, i);
-            float scale = mr_f16_to_f32(p->d[r]) * (float)p->sc[j][r];
-            acc[r] = fmaf((float)dot(q, x.q + b * 16, 16), scale * x.d[b / 2], acc[r]);
+            float sum = 0; /* of the block, without its scale */
+            for (int j = 0; j < 8; j++)
+                sum = fmaf((float)q6_k_dot(p, j, r, x.q + (b + j) * 32), x.d[b + j], sum);
+            acc[r] = fmaf(sum, mr_f16_to_f32(p->d[r]), acc[r]);
         }
-        p += j == 15;
-    }
 }
 
 static void panel_iq4_xs(const uint8_t *w, const uint8_t *a, int32_t k, float acc[MR_PANEL]) {
