@@ -60,7 +60,6 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
         return mr_err_set(err, status, "%s", why.text);
     mr_device_info device;
     be->ops->describe(be, &device);
-    d->list.whole_layers[d->list.n] = device.host_addressable ? 0 : INT32_MAX;
     d->list.at[d->list.n++] = be;
     d->is_measured = d->is_measured || (is_auto(config) && (device.keeps_source || !device.host_addressable));
     if (!device.exact && !config->is_fast)
