@@ -353,7 +353,7 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
     for (int32_t i = 0; i < s->plan.n_stages && ok; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
         char on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
-        if (stage->device_layers == 0 || !s->facts.known)
+        if (stage->device_layers == 0 || !s->facts.known || !s->facts.known->ranks[stage->rank].device.is_known)
             continue;
         const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
         int64_t tokens = (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS;

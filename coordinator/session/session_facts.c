@@ -165,7 +165,8 @@ static mr_facts_wish wish_of(mr_session *s) {
 /* --- Measuring in this process ----------------------------------------------------------------------------------- */
 
 mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
-    const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE);
+    const bool wanted = s->options->command == MR_COMMAND_PLAN || mr_options_given(s->options, MR_OPTION_MEASURE) ||
+                        mr_devices_may_hold_layers(&s->devices);
     if (s->cluster.n_ranks > 0 || !wanted || !wants_measuring(s))
         return MR_OK;
     mr_facts *f = &s->facts.measured;
@@ -192,12 +193,13 @@ mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
 
 /* --- Measuring at ranks ------------------------------------------------------------------------------------------ */
 
-/* Whether the plan depends on measured times, or the user wants to see a prediction. */
+/* Whether the plan or the layers of devices depend on measured times, or the user wants to see a prediction. */
 static bool wants_ranks(const mr_session *s) {
     const mr_options *o = s->options;
     bool is_given = mr_options_given(o, MR_OPTION_CUT) || mr_options_given(o, MR_OPTION_STAGES);
     bool shows =
         o->command == MR_COMMAND_PLAN || o->command == MR_COMMAND_BENCH || mr_options_given(o, MR_OPTION_MEASURE);
+    shows = shows || mr_devices_may_hold_layers(&s->devices);
     return s->cluster.n_ranks > 1 && wants_measuring(s) && (!is_given || shows);
 }
 

@@ -23,6 +23,13 @@ bool mr_devices_only_multiply(const mr_devices_config *config) {
     return config->backend && strcmp(config->backend, mr_backend_kind_blas.name) == 0;
 }
 
+bool mr_devices_may_hold_layers(const mr_devices_config *config) {
+    bool may = false;
+    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind; kind++)
+        may = may || (*kind != &mr_backend_kind_blas && wants(config, *kind));
+    return may;
+}
+
 mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err) {
     mr_devices_config config = {.backend = backend, .is_fast = is_fast};
     const mr_backend_kind *kind = backend ? mr_backend_kind_find(backend) : &mr_backend_kind_cpu;

@@ -22,6 +22,8 @@ typedef struct mr_devices {
 
 /* Whether the backend of the config only multiplies matrices, which it reads in the model file. */
 bool mr_devices_only_multiply(const mr_devices_config *config);
+/* Whether the config may bring a device that can hold layers: one of a backend other than the CPU and BLAS. */
+bool mr_devices_may_hold_layers(const mr_devices_config *config);
 /* Makes a config without blas_threads. The CPU alone is exact even if is_fast. MR_E_INVALID: there is no such backend,
  * or it does not compute exact numerics. */
 MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err);
