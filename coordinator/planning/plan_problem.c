@@ -172,7 +172,8 @@ plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_
                                   p->config->facts->ranks[rank].step_s + device->crossing_s + on_device[end] -
                                       on_device[first] + before[last] - before[end] +
                                       (last == p->n_layers ? output_s : 0)};
-    return cpu.fits && (!both.fits || cpu.seconds <= both.seconds) ? cpu : both;
+    bool is_slower = cpu.seconds <= both.seconds && !p->config->fills_devices;
+    return cpu.fits && (!both.fits || is_slower) ? cpu : both;
 }
 
 int32_t plan_most_layers(const plan_problem *p, int32_t rank, double slowest_s) {

@@ -38,13 +38,14 @@ typedef struct mr_planner_config {
     int32_t n_sequences; /* that decode; for latency 1 is used */
     int32_t depth;       /* positions before each row */
     int64_t kv_tokens;   /* capacity of every stage's KV cache */
+    bool fills_devices;  /* a device holds as many layers as fit, even where the CPU is faster */
 } mr_planner_config;
 
 /* Finds the fastest plan. weight_bytes of its stages stays 0. */
 MR_MUST_USE mr_status mr_planner_solve(const mr_planner_config *config, mr_plan *out, mr_err *err);
 
 /* Chooses for a plan from another source which layers the devices hold: the first ones of each stage, as many as fit,
- * or none where the CPU is faster. mr_planner_solve has done so. */
+ * or none where the CPU is faster (but see fills_devices). mr_planner_solve has done so. */
 MR_MUST_USE mr_status mr_planner_use_devices(const mr_planner_config *config, mr_plan *plan, mr_err *err);
 /* Whether a plan from another source fits the memory. MR_E_NO_MEMORY names the first rank that has too little.
  * MR_E_INVALID: it puts layers on a device that is not known. */

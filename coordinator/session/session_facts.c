@@ -180,7 +180,7 @@ mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
     if (status == MR_OK)
         status = local_facts_measure(&cluster, mr_options_text(s->options, MR_OPTION_CACHE_DIR), &wish, f, err);
     mr_progress_end(&s->bar);
-    if (status == MR_E_CANCELLED)
+    if (status == MR_E_CANCELLED || (status != MR_OK && mr_devices_must_hold_layers(&s->devices)))
         return status;
     if (status != MR_OK) {
         mr_output_warning("no times are predicted, because measuring failed: %s", err->text);
@@ -217,7 +217,8 @@ mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
         s->facts.known = &f->view;
         return MR_OK;
     }
-    if (status == MR_E_CANCELLED || (f->view.n_ranks > 0 && !f->all_answered))
+    if (status == MR_E_CANCELLED || (f->view.n_ranks > 0 && !f->all_answered) ||
+        mr_devices_must_hold_layers(&s->devices))
         return status;
     mr_output_warning("stages are balanced by bytes, because measuring failed: %s", err->text);
     return MR_OK;
@@ -316,7 +317,8 @@ static mr_status tell_planner(mr_session *s, mr_err *err) {
         .objective = mr_options_number(o, MR_OPTION_OBJECTIVE) == 1 ? MR_OBJECTIVE_LATENCY : MR_OBJECTIVE_THROUGHPUT,
         .n_sequences = sequences_to_plan_for(s),
         .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
-        .kv_tokens = s->ctx};
+        .kv_tokens = s->ctx,
+        .fills_devices = mr_devices_must_hold_layers(&s->devices)};
     mr_status status = model_memory(s, &f->planner.memory, err);
     f->planner.facts = f->known;
     return status;

@@ -51,7 +51,6 @@ static uint32_t draw(uint64_t mix, int32_t stage_idx, int32_t what, uint32_t lim
 static void add_devices(stage *s, uint64_t mix, int32_t idx, int32_t n_layers) {
     mr_err err;
     int32_t n = mix == 0 ? 0 : mix <= 3 ? 1 : (int32_t)draw(mix, idx, 0, MOST_DEVICES + 1);
-    s->devices.is_exact = true;
     for (int32_t i = 0; i < n; i++) {
         test_device_options o = {.ops = TEST_DEVICE_ALL_OPS, .seed = mix, .max_delay_us = (int32_t)(20 * (mix % 3))};
         if (mix > 3 && draw(mix, idx, 10 + i, 3) == 0)

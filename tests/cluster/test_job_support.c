@@ -61,8 +61,12 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
         mr_local_cluster_create(&local, &rig->cluster, err) != MR_OK)
         fail_msg("%s", err->text);
     rig->plan.synthetic = config->synthetic;
-    for (int32_t i = 0; i < config->n_stages; i++)
-        rig->plan.stages[i].synthetic_fixed_ns = config->synthetic_ns;
+    for (int32_t i = 0; i < config->n_stages; i++) {
+        mr_plan_stage *stage = &rig->plan.stages[i];
+        stage->synthetic_fixed_ns = config->synthetic_ns;
+        if (mr_devices_may_hold_layers(&config->devices))
+            stage->device_layers = stage->last - stage->first;
+    }
     mr_job_config job = {.info = &m->tiny->info,
                          .plan = &rig->plan,
                          .channel = mr_local_cluster_channel(rig->cluster),

@@ -5,6 +5,7 @@ the device; and what a user sees of a device that fails."""
 import json
 import os
 import subprocess
+import tempfile
 import unittest
 
 from hosts import program_path, run_ranks
@@ -16,16 +17,18 @@ LIMIT_S = 180  # of one command; sanitizer builds on busy machines are slow
 PROMPTS = ["Once upon a time", "The miller of Otterby", "It rained. "]
 GENERATE = ["generate", DEMO, *[word for prompt in PROMPTS for word in ("-p", prompt)],
             "-n", "16", "--temp", "0.8", "--seed", "7", "--ignore-eos", "--json"]
-# More calls than a stage needs to load, and fewer than its part of these steps needs.
-# In fast numerics, the device is not compared with the CPU at the start.
-LONG = ["generate", DEMO, "-p", PROMPTS[0], "-n", "300", "--seed", "7", "--ignore-eos", "--numerics", "fast",
-        "--backend", "test"]
+FOLDER = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+PLAN = os.path.join(FOLDER.name, "plan.json")  # of two stages, all layers on devices
+FAST = ["--numerics", "fast", "--backend", "test"]
+# More calls than a stage needs to load, and fewer than its part of these steps needs. In fast numerics, the device is
+# not compared with the CPU at the start, and with a plan it is not measured.
+LONG = ["generate", DEMO, "-p", PROMPTS[0], "-n", "300", "--seed", "7", "--ignore-eos", "--plan", PLAN, *FAST]
 BREAKS_IN_A_STEP = "is_inexact n_good=500"
 
 
 def run(program, *args, device=""):
     env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") or k == "MILLRACE_CPU_ISA"}
-    env.update({"MILLRACE_MEASURE": "off", "TEST_DEVICE": device})
+    env.update({"MILLRACE_CACHE_DIR": FOLDER.name, "TEST_DEVICE": device})
     return subprocess.run([program, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S,
                           check=False)
 
@@ -38,6 +41,7 @@ class Generate(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.want = ids(run(BIN, *GENERATE).stdout)
+        run(DEVICES_BIN, "plan", DEMO, "--stages", "2", "--save", PLAN, *FAST, device="is_inexact").check_returncode()
 
     def check(self, *args, device=""):
         done = run(DEVICES_BIN, *GENERATE, *args, device=device)
@@ -56,10 +60,13 @@ class Generate(unittest.TestCase):
         for stages in ("1", "2", "3"):
             self.check("--backend", "test", "--stages", stages)
         self.check("--backend", "test", "--stages", "2", "--chunk", "3", device="max_delay_us=50")
+        self.check("--backend", "test", "--stages", "2", "--measure", "off")
 
     def test_who_uses_the_device(self):
-        """A device that breaks at its tenth call shows who uses it."""
+        """A device that breaks at its tenth call shows who uses it. One that is named holds all layers."""
         self.check("--backend", "cpu", device="n_good=10")
+        done = run(DEVICES_BIN, *GENERATE, "--backend", "test")
+        self.assertIn(b"stage 0: layers 0-7 on 'test device' (", done.stderr)
         self.check_fails(1, ["the test device is broken"], device="n_good=10")
         self.check_fails(1, ["the test device is broken"], "--backend", "test", device="n_good=10")
 
@@ -74,10 +81,13 @@ class Generate(unittest.TestCase):
 
     def test_a_device_that_breaks_while_it_runs(self):
         """Nobody hangs, the error names the device, and the text so far is not lost."""
-        done = run(DEVICES_BIN, *LONG, "--stages", "2", "--log-level", "error", device=BREAKS_IN_A_STEP)
+        done = run(DEVICES_BIN, *LONG, "--log-level", "error", device=BREAKS_IN_A_STEP)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, b"stage . .*the test device is broken")
         self.assertGreater(len(done.stdout), 10)
+
+    def test_a_device_that_breaks_while_it_is_measured(self):
+        self.check_fails(1, ["the test device is broken"], *FAST, device=BREAKS_IN_A_STEP)
 
     def test_the_product_has_no_test_device(self):
         done = run(BIN, *GENERATE, "--backend", "test")

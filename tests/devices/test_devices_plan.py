@@ -29,8 +29,8 @@ class Plan(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout.decode(), done.stderr.decode()
 
-    def plan(self, *args, device=""):
-        return self.run_it("plan", DEMO, "--backend", "test", *args, device=device)[0]
+    def plan(self, *args, device="", backend="test"):
+        return self.run_it("plan", DEMO, "--backend", backend, *args, device=device)[0]
 
     def stage(self, *args):
         return json.loads(self.plan("--json", *args))["plan"][0]
@@ -39,8 +39,8 @@ class Plan(unittest.TestCase):
         output, error = self.run_it(*GENERATE, *args, device=device, status=status)
         return json.loads(output)["sequences"][0]["ids"] if status == 0 else error
 
-    def saved(self, device=""):
-        self.plan("--save", self.path, device=device)
+    def saved(self, device="", backend="test"):
+        self.plan("--save", self.path, device=device, backend=backend)
         with open(self.path, encoding="utf-8") as f:
             return json.load(f)
 
@@ -49,8 +49,10 @@ class Plan(unittest.TestCase):
             json.dump(plan, f)
 
     def test_facts_of_the_device(self):
-        """The device is slower than the CPU, so it gets no layers; but its times and bytes are known."""
-        plan = self.saved("memory_bytes=100000000 call_ns=2000000")
+        """The device is slower than the CPU, so it gets no layers unless it is named; its times and bytes are known."""
+        slow = "memory_bytes=100000000 call_ns=2000000"
+        self.assertEqual(self.saved(slow)["stages"][0]["device_layers"], 8)
+        plan = self.saved(slow, backend="auto")
         self.assertNotIn("device_layers", plan["stages"][0])
         device = plan["facts"]["ranks"][0]["device"]
         self.assertEqual(device["name"], "test device")

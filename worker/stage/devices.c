@@ -23,6 +23,10 @@ bool mr_devices_only_multiply(const mr_devices_config *config) {
     return config->backend && strcmp(config->backend, mr_backend_kind_blas.name) == 0;
 }
 
+bool mr_devices_must_hold_layers(const mr_devices_config *config) {
+    return !is_auto(config) && mr_devices_may_hold_layers(config);
+}
+
 bool mr_devices_may_hold_layers(const mr_devices_config *config) {
     bool may = false;
     for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind; kind++)

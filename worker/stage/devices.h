@@ -16,7 +16,6 @@ typedef struct mr_devices_config {
 
 typedef struct mr_devices {
     mr_backends list; /* in order of preference, without the CPU */
-    bool is_exact;    /* all of them compute exact numerics */
     bool is_measured; /* a stage measures from how many rows on it uses a device (worker/stage/products.h) */
 } mr_devices;
 
@@ -24,6 +23,9 @@ typedef struct mr_devices {
 bool mr_devices_only_multiply(const mr_devices_config *config);
 /* Whether the config may bring a device that can hold layers: one of a backend other than the CPU and BLAS. */
 bool mr_devices_may_hold_layers(const mr_devices_config *config);
+/* Whether the user has named such a backend, so that its devices hold as many layers as fit. Without a name, measured
+ * times decide. */
+bool mr_devices_must_hold_layers(const mr_devices_config *config);
 /* Makes a config without blas_threads. The CPU alone is exact even if is_fast. MR_E_INVALID: there is no such backend,
  * or it does not compute exact numerics. */
 MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err);
