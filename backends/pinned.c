@@ -6,15 +6,20 @@
 
 enum { ALIGNMENT = 64 };
 
-mr_status mr_pinned_create(const mr_backends *backends, size_t bytes, mr_pinned *out, mr_err *err) {
-    mr_pinned p = {.memory = mr_alloc(bytes + ALIGNMENT)};
-    if (!p.memory)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu bytes that devices read", bytes);
-    p.data = (uint8_t *)mr_round_up((uintptr_t)p.memory, ALIGNMENT);
+void mr_pinned_borrow(const mr_backends *backends, void *host, size_t bytes, mr_pinned *out) {
+    mr_pinned p = {.data = host};
     for (int32_t b = 0; b < backends->n && bytes > 0; b++)
-        if (backends->at[b]->ops->pin(backends->at[b], p.data, bytes, NULL) == MR_OK)
+        if (backends->at[b]->ops->pin(backends->at[b], host, bytes, NULL) == MR_OK)
             p.pinned[b] = backends->at[b];
     *out = p;
+}
+
+mr_status mr_pinned_create(const mr_backends *backends, size_t bytes, mr_pinned *out, mr_err *err) {
+    void *memory = mr_alloc(bytes + ALIGNMENT);
+    if (!memory)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu bytes that devices read", bytes);
+    mr_pinned_borrow(backends, (void *)mr_round_up((uintptr_t)memory, ALIGNMENT), bytes, out);
+    out->memory = memory;
     return MR_OK;
 }
 

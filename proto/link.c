@@ -133,6 +133,15 @@ void mr_inbox_destroy(mr_inbox *in) {
         ring_destroy(&in->ring, in);
 }
 
+static void *ring_memory(ring *r, size_t *out_bytes) {
+    *out_bytes = (size_t)r->n_slots * r->slot_bytes;
+    return r->slots;
+}
+
+void *mr_inbox_memory(mr_inbox *in, size_t *out_bytes) {
+    return ring_memory(&in->ring, out_bytes);
+}
+
 /* Posts the receive of the slot at head again, and moves head to the next slot. If the peer is lost, the slot stays
  * without a request, and the peek that reaches this slot reports the loss. */
 static mr_status inbox_advance(mr_inbox *in, mr_err *err) {
@@ -214,6 +223,10 @@ mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint
 void mr_outbox_destroy(mr_outbox *out) {
     if (out)
         ring_destroy(&out->ring, out);
+}
+
+void *mr_outbox_memory(mr_outbox *out, size_t *out_bytes) {
+    return ring_memory(&out->ring, out_bytes);
 }
 
 /* Tests the send of a slot, if there is one. *out_free: the slot has no send in flight. */

@@ -40,6 +40,8 @@ enum { MR_OUTBOX_KEPT = 2 };
 MR_MUST_USE mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                                       size_t payload_bytes, mr_inbox **out, mr_err *err);
 void mr_inbox_destroy(mr_inbox *in);
+/* The memory in which messages arrive, valid until the inbox is destroyed: for a device that prepares it for copies. */
+void *mr_inbox_memory(mr_inbox *in, size_t *out_bytes);
 /* The oldest message that was not released; every call returns the same message until its release. *out_payload is
  * 64-byte aligned; NULL: no message has arrived. Frames of another epoch are dropped, at most one round of the ring in
  * one call: after a full round *out_payload is NULL, and a wait returns at once. A malformed frame is dropped, and the
@@ -52,6 +54,8 @@ MR_MUST_USE mr_status mr_inbox_release(mr_inbox *in, mr_err *err);
 MR_MUST_USE mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                                        size_t payload_bytes, mr_outbox **out, mr_err *err);
 void mr_outbox_destroy(mr_outbox *out);
+/* The memory of the messages to send, as mr_inbox_memory. */
+void *mr_outbox_memory(mr_outbox *out, size_t *out_bytes);
 /* A free payload buffer of payload_bytes, 64-byte aligned; NULL: all slots are in flight. Every call returns the same
  * buffer until it is sent. */
 MR_MUST_USE mr_status mr_outbox_reserve(mr_outbox *out, uint8_t **out_payload, mr_err *err);

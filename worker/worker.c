@@ -157,6 +157,19 @@ static mr_status open_links(worker *w, mr_err *err) {
     return status;
 }
 
+/* Activations go from the memory of their message to the device, and from the device into that of the next one. */
+static void pin_links(worker *w, const mr_backends *devices) {
+    size_t bytes = 0;
+    if (w->x_in) {
+        void *memory = mr_inbox_memory(w->x_in, &bytes);
+        mr_pinned_borrow(devices, memory, bytes, &w->pinned_in);
+    }
+    if (w->x_out) {
+        void *memory = mr_outbox_memory(w->x_out, &bytes);
+        mr_pinned_borrow(devices, memory, bytes, &w->pinned_out);
+    }
+}
+
 /* A model file without a tokenizer has no grammars: sequences with a grammar fail, not the stage. */
 static mr_status load_grammars(worker *w, mr_err *err) {
     mr_status status = mr_grammars_create(w->gguf, w->info.vocab_size, &w->grammars, err);
@@ -225,6 +238,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         status = load_grammars(w, err);
     if (status == MR_OK)
         status = open_links(w, err);
+    if (status == MR_OK)
+        pin_links(w, &config.devices);
     if (status == MR_OK)
         status = mr_stage_clock_start(&w->clock, trace, err);
     mr_step_sums_clear(&w->sums, mr_clock_now_ns());
@@ -325,6 +340,8 @@ static void finish(worker *w) {
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);
     mr_stage_clock_end(&w->clock);
+    mr_pinned_destroy(&w->pinned_in);
+    mr_pinned_destroy(&w->pinned_out);
     mr_inbox_destroy(w->x_in);
     mr_outbox_destroy(w->x_out);
     mr_inbox_destroy(w->tokens_in);

@@ -4,6 +4,7 @@
 #ifndef MR_WORKER_WORKER_INTERNAL_H
 #define MR_WORKER_WORKER_INTERNAL_H
 
+#include "backends/pinned.h"
 #include "engine/base/arena.h"
 #include "proto/link.h"
 #include "worker/stage/grammars.h"
@@ -38,6 +39,7 @@ typedef struct worker {
     mr_grammars *grammars; /* last stage only; NULL: the plan wants none */
     mr_inbox *control, *x_in, *tokens_in;
     mr_outbox *report, *x_out;
+    mr_pinned pinned_in, pinned_out; /* the memory of x_in and x_out, for the devices of the stage */
     mr_arena *tokens_arena;
     worker_step steps[MR_STAGE_STEPS]; /* a ring: the steps under way, then the pending one */
     uint64_t n_begun, n_ended;         /* steps under way: from n_ended to n_begun */

@@ -282,6 +282,7 @@ static void expect_no_gap(int32_t self) {
     assert_int_equal(s.stats.n_submits, STEPS + UPDATES);
     assert_int_equal(s.stats.n_gets, STEPS); /* the rows for the next stage, or the logits */
     assert_int_equal(s.stats.n_gaps, 0);
+    assert_int_equal(s.stats.n_not_pinned, 0);
     /* The stage says how long the device worked by its own clock. The test itself takes less. */
     assert_in_range(s.compute_ns, (STEPS + 2) * (uint64_t)STEP_NS, (STEPS + 2) * (uint64_t)STEP_NS * 102 / 100);
     scene_deinit(&s);

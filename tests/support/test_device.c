@@ -35,22 +35,43 @@ static int64_t cost_of_run(const test_device *d, const mr_program *p, const mr_r
 /* --- Host memory, life -------------------------------------------------------------------------------------------- */
 
 static mr_status pin(mr_backend *base, void *host, size_t bytes, mr_err *err) {
-    (void)base;
-    (void)host;
-    (void)bytes;
-    (void)err;
+    test_device *d = (test_device *)base;
+    int i = 0;
+    while (i < MAX_PINNED && d->pinned[i].host)
+        i++;
+    if (i == MAX_PINNED)
+        return mr_err_set(err, MR_E_NO_MEMORY, "the test device pins no more");
+    d->pinned[i] = (pinned_range){host, bytes};
     return MR_OK;
 }
 
 static void unpin(mr_backend *base, void *host) {
-    (void)base;
-    (void)host;
+    test_device *d = (test_device *)base;
+    int i = 0;
+    while (d->pinned[i].host != host) {
+        i++;
+        MR_ASSERT(i < MAX_PINNED);
+    }
+    d->pinned[i] = (pinned_range){0};
+}
+
+/* Counts a copy from or to memory that is not pinned. */
+static void note_host_memory(test_device *d, const void *host, size_t bytes) {
+    for (int i = 0; i < MAX_PINNED; i++) {
+        const pinned_range *p = &d->pinned[i];
+        size_t at = (size_t)((const uint8_t *)host - p->host);
+        if (p->host && (const uint8_t *)host >= p->host && at <= p->bytes && bytes <= p->bytes - at)
+            return;
+    }
+    d->stats.n_not_pinned++;
 }
 
 static void destroy(mr_backend *base) {
     test_device *d = (test_device *)base;
     for (int i = 0; i < MAX_BUFFERS; i++)
         MR_ASSERT(!d->buffers[i]);
+    for (int i = 0; i < MAX_PINNED; i++)
+        MR_ASSERT(!d->pinned[i].host);
     MR_ASSERT(d->n_programs == 0);
     test_device_queue_end(d);
     mr_backend_destroy(d->cpu);
@@ -163,6 +184,7 @@ static mr_status set(mr_backend *base, mr_buffer *buffer, size_t offset, const v
     MR_ASSERT(c.buffer != NULL);
     d->stats.n_sets++;
     d->stats.set_bytes += bytes;
+    note_host_memory(d, src, bytes);
     return test_device_give(d, &c, out, err);
 }
 
@@ -179,6 +201,7 @@ static mr_status get(mr_backend *base, const mr_buffer *buffer, size_t offset, v
     memset(dst, RUBBISH, bytes); /* a read before the fence is reached gets rubbish */
     d->stats.n_gets++;
     d->stats.get_bytes += bytes;
+    note_host_memory(d, dst, bytes);
     return test_device_give(d, &c, out, err);
 }
 

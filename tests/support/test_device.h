@@ -62,6 +62,7 @@ typedef struct test_device_stats {
     int n_waits;                 /* with a deadline in the future, for a fence that was not reached */
     int n_polls;                 /* with a deadline in the past, for a fence that was not reached */
     size_t set_bytes, get_bytes; /* copied by sets and gets */
+    int n_not_pinned;            /* sets and gets whose memory on the host is not pinned */
     size_t live_bytes;           /* of buffers */
     test_device_call failed;     /* what fail_at hit; TEST_DEVICE_CALLS: nothing yet */
     int most_waiting;            /* highest number of calls in the queue */

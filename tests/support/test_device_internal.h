@@ -8,7 +8,7 @@
 #include "tests/support/queue.h"
 #include "tests/support/test_device.h"
 
-enum { MAX_BUFFERS = 64, RUBBISH = 0xa5 };
+enum { MAX_BUFFERS = 64, MAX_PINNED = 32, RUBBISH = 0xa5 };
 
 typedef enum call_kind { CALL_SET, CALL_GET, CALL_LOAD, CALL_SUBMIT, CALL_MARK, CALL_PREPARE, CALL_END } call_kind;
 
@@ -46,6 +46,11 @@ typedef struct mark {
     int64_t ns;
 } mark;
 
+typedef struct pinned_range {
+    const uint8_t *host; /* NULL: none */
+    size_t bytes;
+} pinned_range;
+
 typedef struct test_device {
     mr_backend base;
     test_device_options options;
@@ -53,6 +58,7 @@ typedef struct test_device {
     mr_queue *queue;
     mr_thread *thread;
     device_buffer *buffers[MAX_BUFFERS];
+    pinned_range pinned[MAX_PINNED];
     int n_programs;
     uint64_t n_delays;
     mr_fence issued;
