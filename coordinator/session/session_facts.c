@@ -136,6 +136,13 @@ static bool wants_measuring(const mr_session *s) {
            mr_options_number(s->options, MR_OPTION_MEASURE) != MEASURE_OFF;
 }
 
+/* Without times and bytes of its layers, a device gets none. A plan file says itself which layers it has. */
+static void warn_of_idle_devices(const mr_session *s) {
+    if (mr_devices_must_hold_layers(&s->devices) && mr_options_number(s->options, MR_OPTION_MEASURE) == MEASURE_OFF &&
+        !mr_options_given(s->options, MR_OPTION_PLAN_FILE))
+        mr_output_warning("all layers stay on the CPU, because --measure is off");
+}
+
 static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
     char text[PROGRESS_TEXT];
     if (mr_progress_is_due(ctx)) {
@@ -205,6 +212,7 @@ static bool wants_ranks(const mr_session *s) {
 
 mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
     mr_facts *f = &s->facts.measured;
+    warn_of_idle_devices(s);
     if (!wants_ranks(s))
         return MR_OK;
     const mr_facts_wish wish = wish_of(s);

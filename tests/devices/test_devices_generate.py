@@ -60,7 +60,9 @@ class Generate(unittest.TestCase):
         for stages in ("1", "2", "3"):
             self.check("--backend", "test", "--stages", stages)
         self.check("--backend", "test", "--stages", "2", "--chunk", "3", device="max_delay_us=50")
-        self.check("--backend", "test", "--stages", "2", "--measure", "off")
+        done = run(DEVICES_BIN, *GENERATE, "--backend", "test", "--stages", "2", "--measure", "off")
+        self.assertEqual(ids(done.stdout), self.want)
+        self.assertIn(b"all layers stay on the CPU, because --measure is off", done.stderr)
 
     def test_who_uses_the_device(self):
         """A device that breaks at its tenth call shows who uses it. One that is named holds all layers."""
