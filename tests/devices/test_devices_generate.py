@@ -21,8 +21,9 @@ FOLDER = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
 PLAN = os.path.join(FOLDER.name, "plan.json")  # of two stages, all layers on devices
 FAST = ["--numerics", "fast", "--backend", "test"]
 # More calls than a stage needs to load, and fewer than its part of these steps needs. In fast numerics, the device is
-# not compared with the CPU at the start, and with a plan it is not measured.
-LONG = ["generate", DEMO, "-p", PROMPTS[0], "-n", "300", "--seed", "7", "--ignore-eos", "--plan", PLAN, *FAST]
+# not compared with the CPU at the start.
+LONG = ["generate", DEMO, "-p", PROMPTS[0], "-n", "300", "--seed", "7", "--ignore-eos", "--plan", PLAN,
+        "--measure", "off", *FAST]
 BREAKS_IN_A_STEP = "is_inexact n_good=500"
 
 
