@@ -4,8 +4,6 @@
 #include "engine/base/mem.h"
 #include "engine/graph/graph_internal.h"
 
-/* --- Homes and copies -------------------------------------------------------------------------------------------- */
-
 /* Gives every work tensor its home. A result lives in the memory of the backend that computes it. An input lives in the
  * memory of its first reader; add_copies adds an instance of it for every other memory. */
 static void give_homes(mr_graph *g) {

@@ -10,24 +10,15 @@
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/test.h"
 
-enum { N_SEQUENCES = 16, N_LOGITS = 45, VOCAB = 90, N_STAGES = 3, LONGEST = 60 };
+enum { N_SEQUENCES = 16, N_LOGITS = 45, N_STAGES = 3, LONGEST = 60 };
 
 static job_model model;
 
 typedef struct results {
     listener heard[N_SEQUENCES];
-    float logits[N_LOGITS][VOCAB];
-    int32_t n_logits;
+    job_logits logits;
     int64_t n_rows;
 } results;
-
-static void take_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
-    results *r = ctx;
-    assert_int_equal(first_position, r->n_logits);
-    assert_true(n_rows <= N_LOGITS - r->n_logits);
-    memcpy(r->logits[r->n_logits], logits, (size_t)n_rows * sizeof r->logits[0]);
-    r->n_logits += n_rows;
-}
 
 static void submit(mr_job *job, results *r, int32_t i) {
     int32_t ids[LONGEST];
@@ -41,10 +32,10 @@ static void submit(mr_job *job, results *r, int32_t i) {
     if (i == N_SEQUENCES - 1) {
         desc.n_prompt = N_LOGITS;
         desc.max_tokens = 0;
-        desc.on_logits = take_logits;
-        desc.ctx = r;
+        desc.on_logits = job_logits_take;
+        desc.ctx = &r->logits;
     }
-    job_prompt(i, desc.n_prompt, VOCAB, ids);
+    job_prompt(i, desc.n_prompt, JOB_VOCAB, ids);
     expect_ok(mr_job_submit(job, &desc, &number, &err), &err);
 }
 
@@ -99,7 +90,7 @@ static void test_same_bits(void **state) {
     static results want, got;
     int32_t most = 0;
     assert_int_equal(run(1, 0, &want), 1);
-    assert_int_equal(want.n_logits, N_LOGITS);
+    assert_int_equal(want.logits.n_rows, N_LOGITS);
     /* The number of sequences that decode at one moment limits the number of micro-batches, and depends on the speed of
      * the stages. If six seeds show too few different numbers, other seeds are tried. */
     for (uint64_t seed = 1; seed <= 6 || (most < 3 && seed <= 40); seed++) {
@@ -110,8 +101,8 @@ static void test_same_bits(void **state) {
             assert_int_equal(got.heard[i].n_ids, want.heard[i].n_ids);
             assert_memory_equal(got.heard[i].ids, want.heard[i].ids, (size_t)want.heard[i].n_ids * sizeof(int32_t));
         }
-        assert_int_equal(got.n_logits, N_LOGITS);
-        assert_memory_equal(got.logits, want.logits, sizeof want.logits);
+        assert_int_equal(got.logits.n_rows, N_LOGITS);
+        assert_memory_equal(&got.logits, &want.logits, sizeof want.logits);
     }
     assert_true(most >= 3); /* the number of micro-batches has changed */
 }

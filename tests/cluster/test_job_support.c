@@ -134,6 +134,14 @@ void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const fl
     l->n_logits += n_rows;
 }
 
+void job_logits_take(void *ctx, int32_t first_position, int32_t n_rows, const float *logits) {
+    job_logits *l = ctx;
+    assert_int_equal(first_position, l->n_rows);
+    assert_true(n_rows <= MAX_HEARD - l->n_rows);
+    memcpy(l->rows[l->n_rows], logits, (size_t)n_rows * sizeof l->rows[0]);
+    l->n_rows += n_rows;
+}
+
 void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids) {
     for (int32_t i = 0; i < n; i++)
         out_ids[i] = (int32_t)(mr_rng_u64(7, (uint32_t)number, (uint64_t)i) % (uint64_t)limit);

@@ -54,7 +54,7 @@ void job_rig_must_start(job_rig *rig, const job_rig_config *config);
 void job_rig_run(job_rig *rig);
 void job_rig_stop(job_rig *rig);
 
-enum { MAX_HEARD = 64 };
+enum { MAX_HEARD = 64, JOB_VOCAB = 90 }; /* JOB_VOCAB: of job_model_desc */
 
 /* The events of one sequence. */
 typedef struct listener {
@@ -72,6 +72,13 @@ typedef struct listener {
 /* on_token and on_logits of a listener. */
 bool listener_token(void *ctx, const mr_token_event *event);
 void listener_logits(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
+
+/* The logits of a prompt of up to MAX_HEARD ids, and the on_logits that collects them. */
+typedef struct job_logits {
+    float rows[MAX_HEARD][JOB_VOCAB];
+    int32_t n_rows;
+} job_logits;
+void job_logits_take(void *ctx, int32_t first_position, int32_t n_rows, const float *logits);
 
 /* A random prompt of n ids below limit. The same number gives the same prompt. */
 void job_prompt(int32_t number, int32_t n, int32_t limit, int32_t *out_ids);

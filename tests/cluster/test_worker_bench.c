@@ -275,20 +275,24 @@ void bench_plan(bench *b, int32_t n_stages, void (*edit)(Millrace__Plan *plan)) 
     bench_control(b, &control);
 }
 
-void bench_open(bench *b, uint32_t slot, uint32_t generation, bool samples) {
+void bench_open_sampling(bench *b, uint32_t slot, uint32_t generation, Millrace__Sampling *sampling) {
     uint32_t ids[] = {1, 2, 3};
-    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
     Millrace__Control control = MILLRACE__CONTROL__INIT;
-    sampling.repeat_penalty = sampling.top_p = 1.0f;
     open.slot = slot;
     open.generation = generation;
     open.ids = ids;
     open.n_ids = 3;
-    open.sampling = samples ? &sampling : NULL;
+    open.sampling = sampling;
     control.body_case = MILLRACE__CONTROL__BODY_OPEN;
     control.open = &open;
     bench_control(b, &control);
+}
+
+void bench_open(bench *b, uint32_t slot, uint32_t generation, bool samples) {
+    Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
+    sampling.repeat_penalty = sampling.top_p = 1.0f;
+    bench_open_sampling(b, slot, generation, samples ? &sampling : NULL);
 }
 
 void bench_close(bench *b, uint32_t slot, uint32_t generation) {

@@ -69,6 +69,8 @@ void bench_shutdown(bench *b);
  * changes the plan before it is sent; edit may be NULL. */
 void bench_plan(bench *b, int32_t n_stages, void (*edit)(Millrace__Plan *plan));
 void bench_open(bench *b, uint32_t slot, uint32_t generation, bool samples);
+/* Opens the slot for the ids 1, 2, 3. sampling: NULL for none. */
+void bench_open_sampling(bench *b, uint32_t slot, uint32_t generation, Millrace__Sampling *sampling);
 void bench_close(bench *b, uint32_t slot, uint32_t generation);
 /* A step of one run. Blocks from index first_block_idx on have the ids from block_id on. */
 typedef struct bench_run {

@@ -59,20 +59,10 @@ typedef struct scene {
 } scene;
 
 static void open_slot(scene *s, uint32_t slot, uint32_t generation) {
-    uint32_t ids[] = {1, 2, 3};
     Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
-    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
-    Millrace__Control control = MILLRACE__CONTROL__INIT;
     sampling.repeat_penalty = sampling.top_p = 1.0f;
     sampling.logprobs = true;
-    open.slot = slot;
-    open.generation = generation;
-    open.ids = ids;
-    open.n_ids = 3;
-    open.sampling = &sampling;
-    control.body_case = MILLRACE__CONTROL__BODY_OPEN;
-    control.open = &open;
-    bench_control(&s->b, &control);
+    bench_open_sampling(&s->b, slot, generation, &sampling);
 }
 
 static void send_step(scene *s, const event *e) {

@@ -102,8 +102,10 @@ class Generate(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
     def test_ranks(self):
         for n in (1, 2):
-            done = run_ranks(n, [*GENERATE, "--backend", "test"], program=[DEVICES_BIN], timeout=LIMIT_S)
+            done = run_ranks(n, [*GENERATE, "--backend", "test"], program=[DEVICES_BIN], timeout=LIMIT_S,
+                             env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name})
             self.assertEqual((done.status, done.left), (0, []), str(done))
+            self.assertIn(b"on 'test device' (", done.stderr, str(done))
             self.assertEqual(ids(done.stdout), self.want, str(done))
         done = run_ranks(2, LONG, program=[DEVICES_BIN], timeout=LIMIT_S, env={"TEST_DEVICE": BREAKS_IN_A_STEP})
         self.assertEqual(done.left, [], str(done))
