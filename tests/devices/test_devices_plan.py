@@ -50,7 +50,7 @@ class Plan(unittest.TestCase):
 
     def test_facts_of_the_device(self):
         """The device is slower than the CPU, so it gets no layers unless it is named; its times and bytes are known."""
-        slow = "memory_bytes=100000000 call_ns=2000000"
+        slow = "memory_bytes=100000000 node_ns=3000000"
         self.assertEqual(self.saved(slow)["stages"][0]["device_layers"], 8)
         plan = self.saved(slow, backend="auto")
         self.assertNotIn("device_layers", plan["stages"][0])
