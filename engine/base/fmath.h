@@ -1,7 +1,7 @@
 /* engine/base/fmath.h - exp, tanh and other functions of the token path. The C library is not used, so that every
  * machine computes the same bits. Rule F1 of engine/NUMERICS.md: only IEEE additions, multiplications, divisions and
  * fmaf, in the order written here. Vector kernels repeat these steps lane by lane. Polynomials are Taylor series on a
- * reduced range, except for tanh.
+ * reduced range, except for tanh. The kernels of devices use the functions that are MR_INLINE.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_FMATH_H
@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+
+#include "engine/base/inline.h"
 
 #define MR_EXPF_MIN (-87.0f) /* the result is 0 below */
 #define MR_EXPF_MAX 88.0f    /* larger x count as 88 */
@@ -23,19 +25,19 @@
 #define MR_EXPF_C5 0.00833333377f
 #define MR_EXPF_C6 0.00138888892f
 
-static inline float mr_bits_f32(uint32_t u) {
+MR_INLINE float mr_bits_f32(uint32_t u) {
     float f;
     memcpy(&f, &u, 4);
     return f;
 }
-static inline uint32_t mr_f32_bits(float f) {
+MR_INLINE uint32_t mr_f32_bits(float f) {
     uint32_t u;
     memcpy(&u, &f, 4);
     return u;
 }
 
 /* e^x in float: x = n ln 2 + r with |r| <= ln 2 / 2, then 2^n * p(r). For a NaN: any value. */
-static inline float mr_expf(float x) {
+MR_INLINE float mr_expf(float x) {
     if (x < MR_EXPF_MIN)
         return 0.0f;
     float c = x > MR_EXPF_MAX ? MR_EXPF_MAX : x;
@@ -55,17 +57,17 @@ static inline float mr_expf(float x) {
 }
 
 /* e^x, and NaN for every NaN. */
-static inline float mr_expf_or_nan(float x) {
+MR_INLINE float mr_expf_or_nan(float x) {
     return x == x ? mr_expf(x) : x;
 }
 
 /* 1 / (1 + e^-x) */
-static inline float mr_sigmoidf(float x) {
+MR_INLINE float mr_sigmoidf(float x) {
     return 1.0f / (1.0f + mr_expf_or_nan(-x));
 }
 
 /* x / (1 + e^-x) */
-static inline float mr_siluf(float x) {
+MR_INLINE float mr_siluf(float x) {
     return x / (1.0f + mr_expf(-x));
 }
 
@@ -74,7 +76,7 @@ static inline float mr_siluf(float x) {
 
 /* GELU in the form with tanh (Hendrycks and Gimpel, 2016). (1 + tanh z) / 2 is 1 / (1 + e^-2z), which loses no digits
  * where tanh z is near -1. */
-static inline float mr_geluf(float x) {
+MR_INLINE float mr_geluf(float x) {
     float h = x * MR_GELUF_C1 * fmaf(x * MR_GELUF_C3, x, 1.0f);
     return x / (1.0f + mr_expf(-h));
 }
@@ -87,7 +89,7 @@ static inline float mr_geluf(float x) {
 #define MR_TANHF_C11 -0.00571703712f
 
 /* Hyperbolic tangent. For small x: x + x^3 p(x^2). Otherwise 1 - 2 / (e^2|x| + 1) with the sign of x. NaN stays NaN. */
-static inline float mr_tanhf(float x) {
+MR_INLINE float mr_tanhf(float x) {
     float a = fabsf(x), t = x * x, p = MR_TANHF_C11;
     if (a > MR_TANHF_SMALL) {
         float y = 1.0f - 2.0f / (mr_expf(2.0f * a) + 1.0f);

@@ -12,7 +12,7 @@
 
 enum { MR_F16_NAN = 0x7e00 };
 
-static inline float mr_f16_to_f32(uint16_t h) {
+MR_INLINE float mr_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, exp = (h >> 10) & 0x1fu, man = h & 0x3ffu;
     if (exp == 31)
         return mr_bits_f32(sign | 0x7f800000u | man << 13 | (man ? 0x400000u : 0)); /* a NaN becomes quiet */
@@ -27,7 +27,7 @@ static inline float mr_f16_to_f32(uint16_t h) {
 }
 
 /* Rounds to nearest, ties to even, as the F16C instructions do. */
-static inline uint16_t mr_f32_to_f16(float f) {
+MR_INLINE uint16_t mr_f32_to_f16(float f) {
     uint32_t u = mr_f32_bits(f), sign = u >> 16 & 0x8000u, mag = u & 0x7fffffffu;
     if (mag >= 0x7f800000u)
         return (uint16_t)(sign | 0x7c00u | (mag > 0x7f800000u ? 0x200u | (mag >> 13 & 0x1ffu) : 0));
@@ -44,13 +44,13 @@ static inline uint16_t mr_f32_to_f16(float f) {
     return (uint16_t)(sign | h);
 }
 
-static inline float mr_bf16_to_f32(uint16_t h) {
+MR_INLINE float mr_bf16_to_f32(uint16_t h) {
     return mr_bits_f32((uint32_t)h << 16);
 }
 
 /* Rounds to nearest, ties to even. Denormals become zero (rule A2) and a NaN stays a NaN, as with the instruction
  * VCVTNEPS2BF16. */
-static inline uint16_t mr_f32_to_bf16(float f) {
+MR_INLINE uint16_t mr_f32_to_bf16(float f) {
     uint32_t u = mr_f32_bits(f), mag = u & 0x7fffffffu;
     uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16; /* no branch, so that compilers vectorise loops */
     rounded = mag < 0x00800000u ? u >> 16 & 0x8000u : rounded;

@@ -1,0 +1,132 @@
+/* backends/cuda/kernels/gpu.h - what the kernels use of a GPU. nvcc translates it to CUDA, any other compiler of C++17
+ * to the emulation of tests/cuda_emulation, where blocks are loops and the threads of a block are fibres.
+ * A kernel takes one plain structure, whose pointers point into the device's memory:
+ *
+ *     MR_KERNEL(cuda_scale, cuda_scale_args, 256) {
+ *         uint32_t i = gpu_block() * 256 + gpu_thread();
+ *         if (i < a.n)
+ *             a.y[i] = a.x[i] * a.factor;
+ *     }
+ *
+ * Arithmetic. Operators of float and fmaf round once and flush denormals, as rules A1 and A2 of engine/NUMERICS.md say:
+ * nvcc gets -fmad=false -ftz=true -prec-div=true -prec-sqrt=true. The functions of engine/base/fmath.h that are
+ * MR_INLINE and those of engine/tensor/f16.h give the CPU's bits. Of the C library, kernels use fmaf, sqrtf and fabsf
+ * only.
+ * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_mma_* and gpu_sync_warp together, in the same place of
+ * the code. All threads of a block call gpu_sync together: no thread has returned before.
+ * Memory. MR_SHARED variables have no initial value. Hot loops read the device's memory by gpu_read, and shared memory
+ * by gpu_read_shared, so that the emulation can count sectors and bank conflicts. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CUDA_KERNELS_GPU_H
+#define MR_BACKENDS_CUDA_KERNELS_GPU_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+
+#define MR_INLINE static __device__ __forceinline__
+#define MR_KERNEL(name, args_t, max_threads)                                                                           \
+    extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ args_t a)
+#define MR_SHARED __shared__
+#define MR_CONSTANT static __device__ const
+#define MR_UNROLL _Pragma("unroll")
+
+MR_INLINE uint32_t gpu_thread() {
+    return threadIdx.x;
+}
+MR_INLINE uint32_t gpu_block() {
+    return blockIdx.x;
+}
+MR_INLINE uint32_t gpu_block_y() {
+    return blockIdx.y;
+}
+MR_INLINE uint32_t gpu_blocks() {
+    return gridDim.x;
+}
+MR_INLINE uint32_t gpu_blocks_y() {
+    return gridDim.y;
+}
+MR_INLINE void gpu_sync() {
+    __syncthreads();
+}
+MR_INLINE void gpu_sync_warp() {
+    __syncwarp();
+}
+/* Makes writes to the device's memory visible to other blocks before later writes. */
+MR_INLINE void gpu_fence() {
+    __threadfence();
+}
+template <class T> MR_INLINE T gpu_shuffle_xor(T v, int mask) {
+    return __shfl_xor_sync(0xffffffffu, v, mask);
+}
+template <class T> MR_INLINE T gpu_shuffle(T v, int lane) {
+    return __shfl_sync(0xffffffffu, v, lane);
+}
+MR_INLINE bool gpu_any(bool v) {
+    return __any_sync(0xffffffffu, v);
+}
+MR_INLINE int gpu_atomic_add(int *at, int v) {
+    return atomicAdd(at, v);
+}
+MR_INLINE int gpu_dp4a(int a, int b, int c) {
+    return __dp4a(a, b, c);
+}
+/* c[16][8] += a[16][32] b[32][8] of int8; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
+ * a[0], a[1]: rows g and g + 8 of k 4t .. 4t + 3; a[2], a[3]: the same rows of k 16 + 4t ..; b[0], b[1]: column g of
+ * these k; c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8. */
+MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* The same with 16 k: a[0], a[1]: rows g and g + 8 of k 4t ..; b: column g of these k. */
+MR_INLINE void gpu_mma_s8_k16(int c[4], const int a[2], int b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+/* Starts to copy 16 bytes, both addresses aligned to 16. A thread's copies since its last commit are a group. wait: all
+ * groups of the thread but the last N have arrived. */
+MR_INLINE void gpu_copy16(void *shared, const void *global) {
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+MR_INLINE void gpu_copy_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int N> MR_INLINE void gpu_copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+/* Reads memory that no kernel writes meanwhile, aligned to the size of T: 1, 2, 4, 8 or 16 bytes. */
+template <class T> MR_INLINE T gpu_read(const T *at) {
+    return __ldg(at);
+}
+template <class T> MR_INLINE T gpu_read_shared(const T *at) {
+    return *at;
+}
+MR_INLINE float gpu_half(uint16_t h) {
+    float f;
+    asm("{cvt.f32.f16 %0, %1;}" : "=f"(f) : "h"(h));
+    return f;
+}
+typedef int4 gpu_int4; /* 16 bytes: x, y, z, w */
+typedef int2 gpu_int2;
+
+#else
+#include <gpu_emulated.h>
+#endif
+
+MR_INLINE uint32_t gpu_lane() {
+    return gpu_thread() % 32;
+}
+MR_INLINE uint32_t gpu_warp() {
+    return gpu_thread() / 32;
+}
+
+#include "engine/base/fmath.h"
+#include "engine/tensor/f16.h"
+
+#endif

@@ -1,0 +1,334 @@
+/* tests/cuda_emulation/emulator.cpp - runs the threads of a block as fibres of one thread. A warp runs as far as it can
+ * before the next warp; inside a warp a lane runs until it waits. */
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_emulation/emulator.h"
+
+#include <fenv.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "tests/cuda_emulation/gpu_emulated.h"
+
+extern "C" void mr_thread_set_denormals_flushed(void); /* engine/base/thread.h */
+
+namespace {
+
+enum { STACK_BYTES = 64 << 10, MAX_THREADS = 1024, LANES = 32, MAX_WARPS = MAX_THREADS / LANES, MAX_COPIES = 256 };
+
+struct copy16 {
+    void *to;
+    uint8_t bytes[16];
+    int group;
+};
+
+struct fibre {
+    void *stack_at;   /* where a switch continues */
+    ucontext_t state; /* the same, where there is no switch of our own */
+    uint32_t thread;
+    bool done;
+    uint64_t *waits_for; /* NULL: it can run */
+    uint64_t until;
+    copy16 copies[MAX_COPIES];
+    int n_copies, group; /* group: copies since the last commit belong to it */
+};
+
+struct warp {
+    void *slots[LANES];
+    int n, line; /* lanes that have come */
+    uint64_t n_meetings;
+};
+
+fibre *fibres;
+warp warps[MAX_WARPS];
+uint8_t *stacks;
+fibre *current;
+const emulator_kernel *kernel;
+const void *kernel_args;
+uint32_t n_threads_of_block, n_live, n_at_barrier;
+uint64_t n_barriers;
+int barrier_line;
+emulator_order order = EMULATOR_FORWARD;
+uint64_t drawn;
+bool order_is_set;
+emulator_counts counts;
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+const emulator_kernel *kernels;
+
+[[noreturn]] void stop(const char *what, int line, int other) {
+    fprintf(stderr, "emulator: kernel %s, block %u, %u, thread %u: %s (lines %d, %d)\n", kernel->name,
+            emulator_here.block, emulator_here.block_y, emulator_here.thread, what, line, other);
+    abort();
+}
+
+/* --- Fibres ------------------------------------------------------------------------------------------------------ */
+
+void enter();
+
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+void *main_at;
+/* Saves the registers that a function must keep (System V ABI for x86-64, 3.2.1), and continues at load. */
+extern "C" void emulator_switch(void **save, void *load);
+asm(".text\n.globl emulator_switch\nemulator_switch:\n"
+    " push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
+    " mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
+    " pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
+void prepare(fibre *f, uint32_t i) {
+    void **top = (void **)(stacks + (size_t)(i + 1) * STACK_BYTES - 64);
+    *--top = nullptr; /* the return address of enter, which never returns; it also aligns the stack */
+    *--top = (void *)enter;
+    for (int r = 0; r < 6; r++)
+        *--top = nullptr;
+    f->stack_at = top;
+}
+void to_main() {
+    emulator_switch(&current->stack_at, main_at);
+}
+void to_fibre(fibre *f) {
+    emulator_switch(&main_at, f->stack_at);
+}
+#else
+ucontext_t main_state;
+void prepare(fibre *f, uint32_t i) {
+    getcontext(&f->state);
+    f->state.uc_stack.ss_sp = stacks + (size_t)i * STACK_BYTES;
+    f->state.uc_stack.ss_size = STACK_BYTES;
+    f->state.uc_link = nullptr;
+    makecontext(&f->state, enter, 0);
+}
+void to_main() {
+    swapcontext(&current->state, &main_state);
+}
+void to_fibre(fibre *f) {
+    swapcontext(&main_state, &f->state);
+}
+#endif
+
+void enter() {
+    kernel->body(kernel_args);
+    emulator_copy_wait(0);
+    current->done = true;
+    n_live--;
+    if (n_at_barrier > 0)
+        stop("it ended while others wait at a barrier", barrier_line, 0);
+    to_main();
+    abort();
+}
+
+void wait_for(uint64_t *what, uint64_t until) {
+    current->waits_for = what;
+    current->until = until;
+    to_main();
+}
+
+uint64_t next_drawn() { /* SplitMix64 (Steele, Lea and Flood, 2014) */
+    uint64_t z = drawn += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* The i-th of n in the order of this turn: first is drawn anew for each turn, step has no factor in common with n. */
+uint32_t pick(uint32_t i, uint32_t n, uint32_t first) {
+    if (order == EMULATOR_REVERSED)
+        return n - 1 - i;
+    return order == EMULATOR_DRAWN ? (first / 2 + (first % 2 ? i : n - i)) % n : i;
+}
+
+bool run_lane(fibre *f) {
+    if (f->done || (f->waits_for && *f->waits_for < f->until))
+        return false;
+    f->waits_for = nullptr;
+    current = f;
+    emulator_here.thread = f->thread;
+    counts.n_switches++;
+    to_fibre(f);
+    return true;
+}
+
+bool run_warp(uint32_t w) {
+    bool moved = false, again = true;
+    while (again) {
+        again = false;
+        uint32_t first = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
+        for (uint32_t l = 0; l < LANES; l++)
+            again |= run_lane(&fibres[w * LANES + pick(l, LANES, first)]);
+        moved |= again;
+        if (order == EMULATOR_DRAWN && next_drawn() % 4 == 0)
+            break; /* another warp may overtake it */
+    }
+    return moved;
+}
+
+void run_block() {
+    uint32_t n_warps = n_threads_of_block / LANES;
+    for (uint32_t i = 0; i < n_threads_of_block; i++) {
+        fibre *f = &fibres[i];
+        f->thread = i;
+        f->done = false;
+        f->waits_for = nullptr;
+        f->n_copies = f->group = 0;
+        prepare(f, i);
+    }
+    n_live = n_threads_of_block;
+    n_at_barrier = 0;
+    while (n_live > 0) {
+        bool moved = false;
+        uint32_t first = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
+        for (uint32_t w = 0; w < n_warps; w++)
+            moved |= run_warp(pick(w, n_warps, first));
+        if (!moved)
+            stop("threads wait for ever", barrier_line, warps[0].line);
+    }
+    counts.n_blocks++;
+}
+
+void read_order() {
+    const char *text = getenv("EMULATOR_ORDER");
+    if (order_is_set || !text)
+        return;
+    if (strcmp(text, "reversed") == 0)
+        emulator_set_order(EMULATOR_REVERSED, 0);
+    else if (strcmp(text, "forward") != 0)
+        emulator_set_order(EMULATOR_DRAWN, strtoull(text, nullptr, 10));
+}
+
+} // namespace
+
+/* --- What kernels call ------------------------------------------------------------------------------------------- */
+
+emulator_place emulator_here;
+
+void emulator_sync(int line) {
+    if (n_at_barrier > 0 && barrier_line != line)
+        stop("threads of a block wait at different barriers", line, barrier_line);
+    if (n_live < n_threads_of_block)
+        stop("a barrier after a thread has ended", line, 0);
+    barrier_line = line;
+    if (++n_at_barrier == n_live) {
+        n_at_barrier = 0;
+        n_barriers++;
+        return;
+    }
+    wait_for(&n_barriers, n_barriers + 1);
+}
+
+void emulator_meet(void *mine, void (*meet)(void **slots), int line) {
+    warp *w = &warps[current->thread / LANES];
+    if (w->n > 0 && w->line != line)
+        stop("lanes of a warp meet at different lines", line, w->line);
+    w->line = line;
+    w->slots[current->thread % LANES] = mine;
+    if (++w->n == LANES) {
+        meet(w->slots);
+        w->n = 0;
+        w->n_meetings++;
+        return;
+    }
+    wait_for(&w->n_meetings, w->n_meetings + 1);
+}
+
+void emulator_copy16(void *shared, const void *global) {
+    fibre *f = current;
+    if ((uintptr_t)shared % 16 || (uintptr_t)global % 16)
+        stop("a copy of 16 bytes is not aligned to 16", 0, 0);
+    if (f->n_copies == MAX_COPIES)
+        stop("a thread has too many copies under way", MAX_COPIES, 0);
+    copy16 *c = &f->copies[f->n_copies++];
+    c->to = shared;
+    c->group = f->group;
+    memcpy(c->bytes, global, 16);
+    memset(shared, 0xa5, 16);
+    counts.read_bytes += 16;
+}
+
+void emulator_copy_commit() {
+    current->group++;
+}
+
+void emulator_copy_wait(int n_groups) {
+    fibre *f = current;
+    int kept = 0;
+    for (int i = 0; i < f->n_copies; i++)
+        if (f->copies[i].group < f->group - n_groups)
+            memcpy(f->copies[i].to, f->copies[i].bytes, 16);
+        else
+            f->copies[kept++] = f->copies[i];
+    f->n_copies = kept;
+}
+
+void emulator_count_read(const void *at, size_t bytes, int line) {
+    (void)line;
+    if ((uintptr_t)at % bytes)
+        stop("a read of the device's memory is not aligned", line, 0);
+    counts.read_bytes += bytes;
+}
+
+void emulator_count_shared(const void *at, size_t bytes, int line) {
+    if ((uintptr_t)at % bytes)
+        stop("a read of shared memory is not aligned", line, 0);
+}
+
+emulator_kernel::emulator_kernel(const char *kernel_name, uint32_t threads, size_t bytes,
+                                 void (*function)(const void *))
+    : name(kernel_name), max_threads(threads), args_bytes(bytes), body(function), next(kernels) {
+    kernels = this;
+}
+
+/* --- What tests call --------------------------------------------------------------------------------------------- */
+
+const emulator_kernel *emulator_find(const char *name) {
+    for (const emulator_kernel *k = kernels; k; k = k->next)
+        if (strcmp(k->name, name) == 0)
+            return k;
+    return nullptr;
+}
+
+uint32_t emulator_max_threads(const emulator_kernel *k) {
+    return k->max_threads;
+}
+
+size_t emulator_args_bytes(const emulator_kernel *k) {
+    return k->args_bytes;
+}
+
+void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_threads, const void *args) {
+    pthread_mutex_lock(&lock);
+    read_order();
+    if (!stacks) {
+        stacks = (uint8_t *)mmap(nullptr, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        fibres = (fibre *)calloc(MAX_THREADS, sizeof *fibres);
+    }
+    kernel = k;
+    kernel_args = args;
+    n_threads_of_block = n_threads;
+    if (n_threads % LANES || n_threads == 0 || n_threads > k->max_threads || grid.z != 1)
+        stop("a launch with a wrong number of threads", (int)n_threads, (int)k->max_threads);
+    fenv_t mode;
+    fegetenv(&mode);
+    mr_thread_set_denormals_flushed();
+    emulator_here = {0, 0, 0, grid.x, grid.y};
+    for (emulator_here.block_y = 0; emulator_here.block_y < grid.y; emulator_here.block_y++)
+        for (emulator_here.block = 0; emulator_here.block < grid.x; emulator_here.block++)
+            run_block();
+    fesetenv(&mode);
+    counts.n_launches++;
+    pthread_mutex_unlock(&lock);
+}
+
+void emulator_set_order(emulator_order new_order, uint64_t seed) {
+    order = new_order;
+    drawn = seed;
+    order_is_set = true;
+}
+
+emulator_counts emulator_get_counts(void) {
+    return counts;
+}
+
+void emulator_reset_counts(void) {
+    counts = {};
+}

@@ -1,0 +1,174 @@
+/* tests/cuda_emulation/gpu_emulated.h - the GPU of backends/cuda/kernels/gpu.h for compilers without CUDA: a thread is
+ * a fibre that runs until it has to wait for others (emulator.cpp).
+ * Threads: the lanes of all kernels run on the thread that called emulator_launch. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_CUDA_EMULATION_GPU_EMULATED_H
+#define MR_TESTS_CUDA_EMULATION_GPU_EMULATED_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "engine/tensor/f16.h"
+#include "tests/cuda_emulation/emulator.h"
+
+#define MR_SHARED static
+#define MR_CONSTANT static const
+#define MR_UNROLL
+#define MR_KERNEL(name, args_t, max_threads)                                                                           \
+    static void name##_body(const args_t &a);                                                                          \
+    static const emulator_kernel name##_kernel(#name, max_threads, sizeof(args_t),                                     \
+                                               [](const void *args) { name##_body(*(const args_t *)args); });          \
+    static void name##_body(const args_t &a)
+
+/* A kernel enters its name into the list of emulator_find before main begins. */
+struct emulator_kernel {
+    const char *name;
+    uint32_t max_threads;
+    size_t args_bytes;
+    void (*body)(const void *args);
+    const emulator_kernel *next;
+    emulator_kernel(const char *kernel_name, uint32_t threads, size_t bytes, void (*function)(const void *));
+};
+
+struct emulator_place {
+    uint32_t thread, block, block_y, blocks, blocks_y;
+};
+extern emulator_place emulator_here; /* of the fibre that runs */
+/* Waits for all threads of the block. */
+void emulator_sync(int line);
+/* Waits for all lanes of the warp; the last one to come calls meet(slots), slots in the order of lanes. */
+void emulator_meet(void *mine, void (*meet)(void **slots), int line);
+/* Copies of the fibre that runs: the bytes arrive when their group is waited for, rubbish until then. */
+void emulator_copy16(void *shared, const void *global);
+void emulator_copy_commit();
+void emulator_copy_wait(int n_groups);
+/* A lane reads bytes of the device's memory, or of shared memory, in this line. */
+void emulator_count_read(const void *at, size_t bytes, int line);
+void emulator_count_shared(const void *at, size_t bytes, int line);
+
+static inline uint32_t gpu_thread() {
+    return emulator_here.thread;
+}
+static inline uint32_t gpu_block() {
+    return emulator_here.block;
+}
+static inline uint32_t gpu_block_y() {
+    return emulator_here.block_y;
+}
+static inline uint32_t gpu_blocks() {
+    return emulator_here.blocks;
+}
+static inline uint32_t gpu_blocks_y() {
+    return emulator_here.blocks_y;
+}
+static inline void gpu_sync(int line = __builtin_LINE()) {
+    emulator_sync(line);
+}
+static inline void gpu_sync_warp(int line = __builtin_LINE()) {
+    emulator_meet(
+        nullptr, [](void **) {}, line);
+}
+static inline void gpu_fence() {}
+
+struct emulator_shuffle {
+    uint64_t v, out;
+    int mask, lane; /* the lane to read is own ^ mask, or lane */
+};
+static inline uint64_t emulator_shuffle_bits(uint64_t v, int mask, int lane, int line) {
+    emulator_shuffle s = {v, 0, mask, lane};
+    emulator_meet(
+        &s,
+        [](void **slots) {
+            for (int i = 0; i < 32; i++) {
+                emulator_shuffle *own = (emulator_shuffle *)slots[i];
+                int from = own->lane < 0 ? i ^ own->mask : own->lane % 32;
+                own->out = ((emulator_shuffle *)slots[from])->v;
+            }
+        },
+        line);
+    return s.out;
+}
+template <class T> static inline T gpu_shuffle_xor(T v, int mask, int line = __builtin_LINE()) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    bits = emulator_shuffle_bits(bits, mask, -1, line);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+template <class T> static inline T gpu_shuffle(T v, int lane, int line = __builtin_LINE()) {
+    static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    bits = emulator_shuffle_bits(bits, 0, lane, line);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+static inline bool gpu_any(bool v, int line = __builtin_LINE()) {
+    int own = v;
+    emulator_meet(
+        &own,
+        [](void **slots) {
+            int any = 0;
+            for (int i = 0; i < 32; i++)
+                any |= *(int *)slots[i];
+            for (int i = 0; i < 32; i++)
+                *(int *)slots[i] = any;
+        },
+        line);
+    return own != 0;
+}
+static inline int gpu_atomic_add(int *at, int v) {
+    int before = *at;
+    *at = before + v;
+    return before;
+}
+static inline int gpu_dp4a(int a, int b, int c) {
+    for (int i = 0; i < 4; i++)
+        c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return c;
+}
+
+struct emulator_mma {
+    int *c;
+    const int *a, *b;
+};
+void emulator_mma_k32(void **slots); /* of emulator_mma; emulator_mma.cpp */
+void emulator_mma_k16(void **slots);
+static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int line = __builtin_LINE()) {
+    emulator_mma own = {c, a, b};
+    emulator_meet(&own, emulator_mma_k32, line);
+}
+static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int line = __builtin_LINE()) {
+    emulator_mma own = {c, a, &b};
+    emulator_meet(&own, emulator_mma_k16, line);
+}
+
+static inline void gpu_copy16(void *shared, const void *global) {
+    emulator_copy16(shared, global);
+}
+static inline void gpu_copy_commit() {
+    emulator_copy_commit();
+}
+template <int N> static inline void gpu_copy_wait() {
+    emulator_copy_wait(N);
+}
+template <class T> static inline T gpu_read(const T *at, int line = __builtin_LINE()) {
+    emulator_count_read(at, sizeof(T), line);
+    return *at;
+}
+template <class T> static inline T gpu_read_shared(const T *at, int line = __builtin_LINE()) {
+    emulator_count_shared(at, sizeof(T), line);
+    return *at;
+}
+static inline float gpu_half(uint16_t h) {
+    return mr_f16_to_f32(h);
+}
+typedef struct alignas(16) gpu_int4 {
+    int x, y, z, w;
+} gpu_int4;
+typedef struct alignas(8) gpu_int2 {
+    int x, y;
+} gpu_int2;
+
+#endif
