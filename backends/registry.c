@@ -8,13 +8,13 @@
 #include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
 
-static mr_status create_cpu(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
-    return mr_cpu_backend_create(&(mr_cpu_options){.n_threads = n_threads, .cpu_ids = cpu_ids}, out, err);
+static mr_status create_cpu(const mr_backend_options *o, mr_backend **out, mr_err *err) {
+    return mr_cpu_backend_create(&(mr_cpu_options){.n_threads = o->n_threads, .cpu_ids = o->cpu_ids}, out, err);
 }
 
 #ifdef MILLRACE_WITH_BLAS
-static mr_status create_blas(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
-    return mr_blas_backend_create(&(mr_blas_options){.n_threads = n_threads, .cpu_ids = cpu_ids}, out, err);
+static mr_status create_blas(const mr_backend_options *o, mr_backend **out, mr_err *err) {
+    return mr_blas_backend_create(&(mr_blas_options){.n_threads = o->n_threads, .cpu_ids = o->cpu_ids}, out, err);
 }
 #else
 #define create_blas NULL
@@ -44,12 +44,16 @@ void mr_backend_prepare(const char *name) {
         (void)!kind->prepare(&ignored);
 }
 
-mr_status mr_backend_create(const char *name, int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
+mr_status mr_backend_create(const char *name, const mr_backend_options *options, mr_backend **out, mr_err *err) {
     const mr_backend_kind *kind = mr_backend_kind_find(name);
     if (!kind)
         return mr_err_set(err, MR_E_INVALID, "there is no backend '%s'", name);
     if (!kind->create)
         return mr_err_set(err, MR_E_UNSUPPORTED, "this program was built without the backend '%s'; hint: %s", name,
                           kind->hint);
-    return kind->create(n_threads, cpu_ids, out, err);
+    return kind->create(options, out, err);
+}
+
+int32_t mr_backend_kind_devices(const mr_backend_kind *kind) {
+    return kind->count ? kind->count() : INT32_MAX;
 }

@@ -73,13 +73,16 @@ static mr_status start_stage(mr_local_cluster *c, int32_t idx, mr_err *err) {
     int32_t n_threads = c->config.threads_per_stage;
     const int *cpu_ids = c->cpu_ids ? c->cpu_ids + idx * n_threads : NULL;
     mr_cpu_options options = {.n_threads = n_threads, .adapts = c->config.threads_adapt, .cpu_ids = cpu_ids};
+    mr_devices_config devices = c->config.devices;
     char name[32];
     snprintf(name, sizeof name, "stage %d", idx);
+    devices.seat = idx;
+    devices.n_seats = c->config.n_stages;
     t->cluster = c;
     t->cpu_id = cpu_ids ? cpu_ids[0] : -1;
     mr_status status = mr_cpu_backend_create(&options, &t->backend, err);
     if (status == MR_OK)
-        status = mr_devices_create(&c->config.devices, n_threads, cpu_ids, &t->devices, err);
+        status = mr_devices_create(&devices, n_threads, cpu_ids, &t->devices, err);
     if (status == MR_OK)
         status = mr_devices_check(&t->devices, err);
     if (status == MR_OK)

@@ -163,6 +163,8 @@ plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_
     int32_t end = p->device_end[row + (size_t)first] < last ? p->device_end[row + (size_t)first] : last;
     if (end == p->n_layers && first < device->tail_from)
         end--; /* the output would not fit */
+    if (p->config->limits_devices && end - first > p->config->most_device_layers)
+        end = first + p->config->most_device_layers;
     int32_t n = end > first ? end - first : 0;
     const plan_stage_cost cpu = {plan_host_fits(p, rank, first, last, 0), 0, plan_cpu_seconds(p, rank, first, last)};
     if (n == 0)

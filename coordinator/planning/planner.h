@@ -39,6 +39,8 @@ typedef struct mr_planner_config {
     int32_t depth;       /* positions before each row */
     int64_t kv_tokens;   /* capacity of every stage's KV cache */
     bool fills_devices;  /* a device holds as many layers as fit, even where the CPU is faster */
+    bool limits_devices; /* to most_device_layers layers of a stage */
+    int32_t most_device_layers;
 } mr_planner_config;
 
 /* Finds the fastest plan. weight_bytes of its stages stays 0. */

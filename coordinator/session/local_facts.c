@@ -54,9 +54,12 @@ static mr_status start_rank(local_ranks *l, int32_t idx, const char *cache_dir, 
                                  .coordinator = c->n_stages,
                                  .devices = &k->devices,
                                  .n_threads = c->threads_per_stage};
+    mr_devices_config devices = c->devices;
+    devices.seat = idx;
+    devices.n_seats = c->n_stages;
     mr_status status = mr_cpu_backend_create(&options, &k->lobby.backend, err);
     if (status == MR_OK)
-        status = mr_devices_create(&c->devices, c->threads_per_stage, k->cpu_ids, &k->devices, err);
+        status = mr_devices_create(&devices, c->threads_per_stage, k->cpu_ids, &k->devices, err);
     if (status == MR_OK)
         status = mr_devices_check(&k->devices, err);
     if (status == MR_OK)

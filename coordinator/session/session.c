@@ -4,6 +4,7 @@
 #include "coordinator/session/session.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "coordinator/console/interrupt.h"
@@ -204,11 +205,26 @@ static mr_status meet(mr_session *s, mr_err *err) {
     return status == MR_OK && lacks_parts ? read_model(s, err) : status;
 }
 
+static mr_status read_gpu_layers(const mr_options *o, int32_t *out, mr_err *err) {
+    const char *text = mr_options_text(o, MR_OPTION_GPU_LAYERS);
+    char *end = NULL;
+    *out = -1;
+    if (!text || strcmp(text, "auto") == 0)
+        return MR_OK;
+    long n = text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
+    if (n < 0 || n > INT32_MAX || *end)
+        return mr_err_set(err, MR_E_INVALID, "--gpu-layers: \"%.80s\" is neither a number nor auto", text);
+    *out = (int32_t)n;
+    return MR_OK;
+}
+
 mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
     *s = (mr_session){.options = options};
     if (mr_rank_place_get().n_ranks > 1)
         mr_interrupt_catch(); /* from here on an interrupt must be passed on to the other ranks */
     mr_status status = mr_session_cluster_devices(options, &s->devices, err);
+    if (status == MR_OK)
+        status = read_gpu_layers(options, &s->gpu_layers, err);
     if (status == MR_OK)
         status = meet(s, err);
     if (status == MR_OK)

@@ -22,6 +22,8 @@ mr_status mr_session_cluster_devices(const mr_options *o, mr_devices_config *out
     *out = (mr_devices_config){0};
     mr_status status = mr_devices_choose(mr_options_text(o, MR_OPTION_BACKEND), is_fast, out, err);
     out->blas_threads = (int32_t)mr_options_number(o, MR_OPTION_BLAS_THREADS);
+    out->one_device = mr_options_given(o, MR_OPTION_DEVICE) ? 1 + (int32_t)mr_options_number(o, MR_OPTION_DEVICE) : 0;
+    out->memory_bytes = (uint64_t)mr_options_number(o, MR_OPTION_GPU_MEM);
     return status;
 }
 
@@ -35,7 +37,10 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
     bool chosen = seconds != 0 && mr_options_given(options, MR_OPTION_START_TIMEOUT);
     if (seconds == 0)
         seconds = DEFAULT_PATIENCE_S;
-    return (mr_rank_config){.place = mr_rank_place_get(),
+    mr_rank_place place = mr_rank_place_get();
+    devices.seat = place.local_rank;
+    devices.n_seats = place.n_local;
+    return (mr_rank_config){.place = place,
                             .model_path = model_path,
                             .cache_dir = mr_options_text(options, MR_OPTION_CACHE_DIR),
                             .n_threads = n_threads,

@@ -138,7 +138,8 @@ static bool wants_measuring(const mr_session *s) {
 
 /* Without times and bytes of its layers, a device gets none. A plan file says itself which layers it has. */
 static void warn_of_idle_devices(const mr_session *s) {
-    if (mr_devices_must_hold_layers(&s->devices) && mr_options_number(s->options, MR_OPTION_MEASURE) == MEASURE_OFF &&
+    if ((s->gpu_layers > 0 || mr_devices_must_hold_layers(&s->devices)) &&
+        mr_options_number(s->options, MR_OPTION_MEASURE) == MEASURE_OFF &&
         !mr_options_given(s->options, MR_OPTION_PLAN_FILE))
         mr_output_warning("all layers stay on the CPU, because --measure is off");
 }
@@ -326,7 +327,9 @@ static mr_status tell_planner(mr_session *s, mr_err *err) {
         .n_sequences = sequences_to_plan_for(s),
         .depth = s->ctx / 2 < MOST_DEPTH ? s->ctx / 2 : MOST_DEPTH,
         .kv_tokens = s->ctx,
-        .fills_devices = mr_devices_must_hold_layers(&s->devices)};
+        .fills_devices = s->gpu_layers > 0 || mr_devices_must_hold_layers(&s->devices),
+        .limits_devices = s->gpu_layers >= 0,
+        .most_device_layers = s->gpu_layers};
     mr_status status = model_memory(s, &f->planner.memory, err);
     f->planner.facts = f->known;
     return status;

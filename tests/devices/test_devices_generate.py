@@ -103,9 +103,11 @@ class Generate(unittest.TestCase):
     def test_ranks(self):
         for n in (1, 2):
             done = run_ranks(n, [*GENERATE, "--backend", "test"], program=[DEVICES_BIN], timeout=LIMIT_S,
-                             env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name})
+                             env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name,
+                                  "TEST_DEVICE": "devices=2"})
             self.assertEqual((done.status, done.left), (0, []), str(done))
-            self.assertIn(b"on 'test device' (", done.stderr, str(done))
+            for rank in range(n):
+                self.assertIn(b"on 'test device %d' (" % rank, done.stderr, str(done))
             self.assertEqual(ids(done.stdout), self.want, str(done))
         done = run_ranks(2, LONG, program=[DEVICES_BIN], timeout=LIMIT_S, env={"TEST_DEVICE": BREAKS_IN_A_STEP})
         self.assertEqual(done.left, [], str(done))

@@ -105,6 +105,36 @@ class Plan(unittest.TestCase):
         error = self.generate("--backend", "test", "--plan", self.path, status=1)
         self.assertIn(f"stages[0].device_layers is {n_layers + 1}, allowed is 0 to {n_layers}", error)
 
+    def test_how_much_of_the_device(self):
+        """--gpu-layers and --gpu-mem bound what the device of a stage holds."""
+        plan = self.saved()
+        whole, n_layers = self.stage()["device"]["bytes"], plan["model"]["layers"]
+        for n in (0, 3, n_layers + 5):
+            stage = self.stage("--facts", self.path, "--gpu-layers", str(n))
+            self.assertEqual(stage.get("device_layers", 0), min(n, n_layers))
+        self.assertNotIn("on 'test device'", self.plan("--gpu-layers", "auto", backend="cpu"))
+        few = self.stage("--gpu-mem", str(int(whole * 0.7)))
+        self.assertTrue(0 < few["device_layers"] < n_layers, few)
+        self.assertLessEqual(few["device"]["bytes"], whole * 0.7)
+        error = self.run_it("plan", DEMO, "--gpu-layers", "3x", status=2)[1]
+        self.assertIn("--gpu-layers: \"3x\" is neither a number nor auto", error)
+
+    def test_several_devices(self):
+        """The stages of a host take its devices in turn, and share those that more than one of them takes."""
+        want = self.generate("--backend", "cpu")
+        options = ["--backend", "test", "--stages", "3", "--gpu-layers", "2"]
+        output, error = self.run_it(*GENERATE, *options, device="devices=2 memory_bytes=400000000")
+        self.assertEqual(json.loads(output)["sequences"][0]["ids"], want)
+        for stage, name in enumerate(("test device 0", "test device 1", "test device 0")):
+            self.assertRegex(error, rf"stage {stage}: layers [0-9]+-[0-9]+ on '{name}' ")
+        self.assertIn("2 stages share 'test device 0', so each gets at most 0.19 GiB of its memory", error)
+        self.assertNotIn("share 'test device 1'", error)
+        output, error = self.run_it(*GENERATE, *options, "--device", "1", device="devices=2 memory_bytes=600000000")
+        self.assertIn("3 stages share 'test device 1', so each gets at most 0.19 GiB of its memory", error)
+        self.assertNotIn("test device 0", error)
+        error = self.generate(*options, "--device", "2", device="devices=2", status=2)
+        self.assertIn("--device 2: the backend 'test' has 2 here, counted from 0", error)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -40,6 +40,7 @@ static bool read_word(const char *word, size_t len, test_device_options *o) {
     const char *value = memchr(word, '=', len);
     double number = value ? strtod(value + 1, NULL) : 1;
     size_t n = value ? (size_t)(value - word) : len;
+    int32_t n_devices; /* count reads it */
     const struct {
         const char *name;
         int32_t *int32;
@@ -51,7 +52,7 @@ static bool read_word(const char *word, size_t len, test_device_options *o) {
         {"fail_at", .int32 = &o->fail_at},           {"min_rows", .int32 = &o->min_rows},
         {"call_ns", .int64 = &o->costs.call_ns},     {"node_ns", .int64 = &o->costs.node_ns},
         {"row_ns", .int64 = &o->costs.row_ns},       {"memory_bytes", .size = &o->memory_bytes},
-        {"is_inexact", .flag = &o->is_inexact},
+        {"is_inexact", .flag = &o->is_inexact},      {"devices", .int32 = &n_devices},
     };
     if (n == strlen("byte_ns") && memcmp(word, "byte_ns", n) == 0) {
         o->costs.byte_ns = number;
@@ -87,9 +88,24 @@ static mr_status read_environment(test_device_options *out, mr_err *err) {
     return MR_OK;
 }
 
-static mr_status create(int32_t n_threads, const int *cpu_ids, mr_backend **out, mr_err *err) {
-    (void)n_threads;
-    (void)cpu_ids;
+/* The word "devices=N" of the environment. */
+static int32_t count(void) {
+    const char *text = getenv("TEST_DEVICE"), *word = text && n_chosen == 0 ? strstr(text, "devices=") : NULL;
+    return word ? (int32_t)strtol(word + strlen("devices="), NULL, 10) : INT32_MAX;
+}
+
+/* The part of the memory that this backend gets. */
+static void share_memory(const mr_backend_options *wish, test_device_options *o) {
+    static const char *const names[] = {"test device 0", "test device 1", "test device 2", "test device 3"};
+    if (wish->n_sharers > 1)
+        o->memory_bytes /= (size_t)wish->n_sharers;
+    if (wish->memory_bytes > 0 && (o->memory_bytes == 0 || wish->memory_bytes < o->memory_bytes))
+        o->memory_bytes = wish->memory_bytes;
+    if (count() < INT32_MAX)
+        o->name = names[wish->device % 4];
+}
+
+static mr_status create(const mr_backend_options *wish, mr_backend **out, mr_err *err) {
     int i = n_created++;
     test_device_options o;
     mr_status status = MR_OK;
@@ -98,6 +114,8 @@ static mr_status create(int32_t n_threads, const int *cpu_ids, mr_backend **out,
     else
         status = read_environment(&o, err);
     if (status == MR_OK)
+        share_memory(wish, &o);
+    if (status == MR_OK)
         status = test_device_create(&o, out, err);
     if (status == MR_OK && wrong_op != MR_OP_COUNT)
         wrong_bits_begin(*out, wrong_op, MR_TYPE_FILE_COUNT);
@@ -105,6 +123,6 @@ static mr_status create(int32_t n_threads, const int *cpu_ids, mr_backend **out,
 }
 
 static const mr_backend_kind TEST = {
-    .name = "test", .about = "a device that makes mistakes show", .create = create, .exact = true};
+    .name = "test", .about = "a device that makes mistakes show", .create = create, .count = count, .exact = true};
 
 const mr_backend_kind *const mr_backend_kinds[] = {&mr_backend_kind_cpu, &TEST, &mr_backend_kind_blas, NULL};

@@ -57,12 +57,36 @@ void mr_devices_prepare(const mr_devices_config *config) {
             mr_backend_prepare((*kind)->name);
 }
 
+/* Chooses the device of a kind for this stage. */
+static mr_status choose_device(const mr_devices_config *config, const mr_backend_kind *kind, mr_backend_options *out,
+                               mr_err *err) {
+    int32_t n = mr_backend_kind_devices(kind), n_seats = config->n_seats > 0 ? config->n_seats : 1;
+    out->memory_bytes = (size_t)config->memory_bytes;
+    out->n_sharers = 1;
+    if (n == INT32_MAX || n == 0) /* without any, creating the backend says why */
+        return MR_OK;
+    if (config->one_device > n)
+        return mr_err_set(err, MR_E_INVALID, "--device %d: the backend '%s' has %d here, counted from 0",
+                          (int)config->one_device - 1, kind->name, (int)n);
+    out->device = config->one_device > 0 ? config->one_device - 1 : config->seat % n;
+    out->n_sharers = config->one_device > 0 ? n_seats : (n_seats - 1 - out->device) / n + 1;
+    return MR_OK;
+}
+
+static void say_shared(const mr_device_info *device, const mr_backend_options *o) {
+    mr_log_write(MR_LOG_INFO, "worker", "%d stages share '%s', so each gets at most %.2f GiB of its memory",
+                 (int)o->n_sharers, device->name, (double)device->memory_bytes / (1u << 30));
+}
+
 /* Adds the device of a kind. One that is missing is an error only if it was asked for by its name. */
 static mr_status add_device(const mr_devices_config *config, const mr_backend_kind *kind, int32_t n_threads,
                             const int *cpu_ids, mr_devices *d, mr_err *err) {
+    mr_backend_options options = {.n_threads = n_threads, .cpu_ids = cpu_ids};
     mr_err why = {0};
     mr_backend *be = NULL;
-    mr_status status = mr_backend_create(kind->name, n_threads, cpu_ids, &be, &why);
+    mr_status status = choose_device(config, kind, &options, &why);
+    if (status == MR_OK)
+        status = mr_backend_create(kind->name, &options, &be, &why);
     if (status == MR_E_UNSUPPORTED && is_auto(config)) {
         mr_log_write(MR_LOG_DEBUG, "worker", "no device of the backend '%s': %s", kind->name, why.text);
         return MR_OK;
@@ -72,6 +96,8 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
     mr_device_info device;
     be->ops->describe(be, &device);
     d->list.at[d->list.n++] = be;
+    if (options.n_sharers > 1 && config->seat < mr_backend_kind_devices(kind)) /* the first of them says it */
+        say_shared(&device, &options);
     d->is_measured = d->is_measured || (is_auto(config) && (device.keeps_source || !device.host_addressable));
     if (!device.exact && !config->is_fast)
         return mr_err_set(err, MR_E_UNSUPPORTED,

@@ -12,6 +12,11 @@ typedef struct mr_devices_config {
     const char *backend; /* MR_DEVICES_AUTO, or the name of a backend (backends/registry.h); NULL: as "cpu". Borrowed */
     bool is_fast;        /* fast numerics; in exact numerics, only exact backends compute */
     int32_t blas_threads; /* 0: as many as the CPU backend has */
+    /* The place of this stage among the stages of its host, which take the host's devices in turn. More stages than
+     * devices share them. 0 of 0: the stage is alone. */
+    int32_t seat, n_seats;
+    int32_t one_device;    /* the number, from 1, of the one device that all stages of the host take; 0: in turn */
+    uint64_t memory_bytes; /* most bytes that a device gives to this stage; 0: its part of the device's memory */
 } mr_devices_config;
 
 typedef struct mr_devices {
@@ -32,7 +37,8 @@ MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_de
 /* Loads libraries. Call before the process has other threads. An error shows up in mr_devices_create. */
 void mr_devices_prepare(const mr_devices_config *config);
 /* n_threads: threads of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: the
- * backend that is wanted by its name is not built in, or the host has no such device. */
+ * backend that is wanted by its name is not built in, or the host has no such device. Where stages share a device, a
+ * line of the log says so. */
 MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids,
                                         mr_devices *out, mr_err *err);
 /* The devices that a stage may use: all of them in fast numerics, else the exact ones. The result borrows the backends.

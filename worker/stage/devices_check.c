@@ -32,7 +32,7 @@ mr_status mr_devices_check(const mr_devices *d, mr_err *err) {
         if (!info.exact)
             continue;
         if (!cpu)
-            status = mr_backend_create("cpu", 1, NULL, &cpu, err);
+            status = mr_backend_create("cpu", &(mr_backend_options){.n_threads = 1}, &cpu, err);
         if (status == MR_OK)
             status = check(device, info.name, cpu, err);
     }

@@ -14,7 +14,8 @@ static void test_each_kind(void **state) {
         mr_backend *be = NULL;
         mr_err err = {0};
         mr_backend_prepare(kind->name);
-        mr_status status = mr_backend_create(kind->name, 2, NULL, &be, &err);
+        mr_status status =
+            mr_backend_create(kind->name, &(mr_backend_options){.n_threads = 2, .n_sharers = 1}, &be, &err);
         assert_true(strlen(kind->about) > 0);
         if (kind->create) {
             assert_int_equal(status, MR_OK);
@@ -42,8 +43,9 @@ static void test_unknown_names(void **state) {
     mr_err err = {0};
     mr_backend_prepare("gpu");
     assert_null(mr_backend_kind_find("gpu"));
-    expect_fails(mr_backend_create("gpu", 1, NULL, &be, &err), MR_E_INVALID, &err, "gpu");
-    assert_int_equal(mr_backend_create("cpu", 0, NULL, &be, &err), MR_E_INVALID); /* 0 threads */
+    const mr_backend_options one = {.n_threads = 1, .n_sharers = 1}, none = {.n_sharers = 1};
+    expect_fails(mr_backend_create("gpu", &one, &be, &err), MR_E_INVALID, &err, "gpu");
+    expect_fails(mr_backend_create("cpu", &none, &be, &err), MR_E_INVALID, &err, "threads");
     assert_null(be);
 }
 
