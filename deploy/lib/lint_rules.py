@@ -9,6 +9,7 @@ import re
 COLUMNS = 120
 FUNCTION_LINES = 60
 FILE_LINES = 600
+C_KINDS = ("c", "h", "def", "cu", "cpp")
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 
 # A comment, or a literal in which no comment can start.
@@ -28,7 +29,7 @@ class File:
             self.kind = "cmake"
         elif not self.kind and text.startswith("#!"):
             self.kind = "py" if "python" in self.lines[0] else "sh"
-        self.is_c = self.kind in ("c", "h", "def")
+        self.is_c = self.kind in C_KINDS
 
     @functools.cached_property
     def comments(self):
@@ -38,7 +39,7 @@ class File:
 
     @functools.cached_property
     def code(self):
-        """The text; of a C file without its comments, in as many lines."""
+        """The text; of a C or C++ file without its comments, in as many lines."""
         if not self.is_c:
             return self.text
         return C_TOKEN.sub(lambda m: "\n" * m["comment"].count("\n") if m["comment"] else m[0], self.text)
@@ -100,7 +101,7 @@ def markdown_prose(lines):
 
 def columns(f, _):
     """No line has more than 120 columns; tables, blocks of code and targets of links in markdown may."""
-    if f.kind not in ("c", "h", "def", "sh", "cmake", "proto", "md"):
+    if f.kind not in (*C_KINDS, "sh", "cmake", "proto", "md"):
         return
     for n, line in enumerate(markdown_prose(f.lines) if f.kind == "md" else f.lines, 1):
         if len(line) > COLUMNS:
@@ -127,22 +128,22 @@ def paths(f, _):
 
 def licence(f, _):
     """Every source names its licence above its first line of code."""
-    if f.name == "CMakeLists.txt" or f.kind not in ("c", "h", "def", "proto", "py", "sh", "cmake", "js"):
+    if f.name == "CMakeLists.txt" or f.kind not in (*C_KINDS, "proto", "py", "sh", "cmake", "js"):
         return
     if not any(LICENCE in line for line in f.lines[:f.first_code - 1]):
         yield 1, f'no "{LICENCE}" above the first line of code'
 
 
 def heads(f, tree):
-    """Every .c file, or the header of its name, starts with a comment that says what it does."""
-    has_header = f"/{f.path[:-1]}h" in tree.paths
-    if f.kind == "c" and not has_header and all(LICENCE in text for n, text in f.comments if n < f.first_code):
+    """Every .c, .cu and .cpp file, or the header of its name, starts with a comment that says what it does."""
+    has_header = f"/{f.path.rsplit('.', 1)[0]}.h" in tree.paths
+    if f.kind in ("c", "cu", "cpp") and not has_header and all(LICENCE in text for n, text in f.comments if n < f.first_code):
         yield 1, "no comment at the start says what the file does", f"head {f.path}"
 
 
 def lengths(f, _):
     """No function has more than 60 lines, and no file more than 600."""
-    if f.kind not in ("c", "h", "sh", "py"):
+    if f.kind not in (*C_KINDS, "sh", "py"):
         return
     n = f.text.count("\n")
     if n > FILE_LINES:

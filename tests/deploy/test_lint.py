@@ -55,8 +55,10 @@ class Lint(unittest.TestCase):
     def test_layout(self):
         if self.lint()[1]:
             self.skipTest("a tool is not installed")
-        self.write("engine/a.c", "/* A file. */\n" + LICENCE + "int  x;\n")
-        self.expect("engine/a.c:3: clang-format would lay it out in another way")
+        for name in ("a.c", "a.cu", "a.cpp"):
+            self.write("engine/" + name, "/* A file. */\n" + LICENCE + "int  x;\n")
+        self.expect(*(f"engine/{name}:3: clang-format would lay it out in another way"
+                      for name in ("a.c", "a.cu", "a.cpp")))
 
     def test_shell(self):
         if self.lint()[1]:
@@ -113,9 +115,11 @@ class Lint(unittest.TestCase):
                       for path in ("a.py", "a.cmake", "a.sh", "engine/a.c")))
 
     def test_heads(self):
-        self.assertTrue((self.root / "engine/base/arena.c").read_text().startswith("// SPDX"))  # arena.h has the head
-        self.write("engine/a.c", LICENCE + "int x; /* too late */\n")
-        self.expect("engine/a.c:1: no comment at the start says what the file does")
+        self.write("engine/base/names.c", LICENCE + "int x;\n")  # names.h has the head
+        for name in ("a.c", "a.cu", "a.cpp"):
+            self.write("engine/" + name, LICENCE + "int x; /* too late */\n")
+        self.expect(*(f"engine/{name}:1: no comment at the start says what the file does"
+                      for name in ("a.c", "a.cu", "a.cpp")))
 
     def test_lengths(self):
         lines = "    x();\n"
