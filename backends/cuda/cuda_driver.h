@@ -14,6 +14,8 @@
 
 typedef int cuda_result; /* CUresult */
 typedef int cuda_device;
+typedef int cuda_device_attribute;       /* CUdevice_attribute */
+typedef int cuda_function_attribute;     /* CUfunction_attribute */
 typedef unsigned long long cuda_address; /* CUdeviceptr: in the device's memory */
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
