@@ -1,5 +1,5 @@
-/* engine/base/fmath.c - exp, log, sin and cos in double, for constants and angles. The C library may compute other
- * bits on another machine; these functions compute the same bits everywhere. */
+/* engine/base/fmath.c - exp and log in double, for constants. The C library may compute other bits on another machine;
+ * these functions compute the same bits everywhere. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
 
@@ -18,18 +18,12 @@ static uint64_t f64_bits(double d) {
     return u;
 }
 
-/* Rounds to the nearest integer, |x| < 2^51. */
-static double round_even(double x) {
-    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
-    return (x + magic) - magic;
-}
-
 double mr_exp(double x) {
     if (x < -700.0)
         return 0.0;
     if (x > 709.0)
         x = 709.0;
-    double n = round_even(x * 1.44269504088896338700);
+    double n = mr_round_even(x * 1.44269504088896338700);
     double r = fma(n, -LN2_HI, x);
     r = fma(n, -LN2_LO, r);
     /* Taylor series to r^17 / 17!, |r| <= 0.35. */
@@ -56,30 +50,4 @@ double mr_log(double x) {
 
 double mr_pow(double x, double y) {
     return mr_exp(y * mr_log(x));
-}
-
-void mr_sincos(double x, double *out_sin, double *out_cos) {
-    const double half_pi_hi = 1.57079632679489655800, half_pi_lo = 6.12323399573676603587e-17;
-    double n = round_even(x * 6.36619772367581382433e-01);
-    double r = fma(n, -half_pi_hi, x);
-    r = fma(n, -half_pi_lo, r);
-    double r2 = r * r, s = 1.0, c = 1.0;
-    for (int i = 20; i >= 2; i -= 2)
-        s = fma(s, -r2 / (double)(i * (i + 1)), 1.0);
-    for (int i = 19; i >= 1; i -= 2)
-        c = fma(c, -r2 / (double)(i * (i + 1)), 1.0);
-    s *= r;
-    switch ((int64_t)n & 3) {
-    case 0:
-        *out_sin = s, *out_cos = c;
-        break;
-    case 1:
-        *out_sin = c, *out_cos = -s;
-        break;
-    case 2:
-        *out_sin = -s, *out_cos = -c;
-        break;
-    default:
-        *out_sin = -c, *out_cos = s;
-    }
 }

@@ -106,7 +106,38 @@ MR_INLINE float mr_tanhf(float x) {
 double mr_exp(double x);
 double mr_log(double x);           /* x > 0, finite */
 double mr_pow(double x, double y); /* x > 0: exp(y log x) */
+
+/* The nearest integer, ties to even, |x| < 2^51. */
+MR_INLINE double mr_round_even(double x) {
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    return (x + magic) - magic;
+}
+
 /* Sine and cosine of an angle in radians, |x| < 2^30, reduced in double with a two-part pi/2. */
-void mr_sincos(double x, double *out_sin, double *out_cos);
+MR_INLINE void mr_sincos(double x, double *out_sin, double *out_cos) {
+    const double half_pi_hi = 1.57079632679489655800, half_pi_lo = 6.12323399573676603587e-17;
+    double n = mr_round_even(x * 6.36619772367581382433e-01);
+    double r = fma(n, -half_pi_hi, x);
+    r = fma(n, -half_pi_lo, r);
+    double r2 = r * r, s = 1.0, c = 1.0;
+    for (int i = 20; i >= 2; i -= 2)
+        s = fma(s, -r2 / (double)(i * (i + 1)), 1.0);
+    for (int i = 19; i >= 1; i -= 2)
+        c = fma(c, -r2 / (double)(i * (i + 1)), 1.0);
+    s *= r;
+    switch ((int64_t)n & 3) {
+    case 0:
+        *out_sin = s, *out_cos = c;
+        break;
+    case 1:
+        *out_sin = c, *out_cos = -s;
+        break;
+    case 2:
+        *out_sin = -s, *out_cos = -c;
+        break;
+    default:
+        *out_sin = -c, *out_cos = s;
+    }
+}
 
 #endif
