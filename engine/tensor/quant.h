@@ -1,5 +1,5 @@
 /* engine/tensor/quant.h - the block formats of GGUF and the values of their elements in float. This is the
- * specification of every weight type.
+ * specification of every weight type. The kernels of devices use the blocks and the functions that are MR_INLINE.
  * Source: the GGUF specification and the public block structures of ggml; K-quants and IQ types by I. Kawrakow (ggml PR
  * 1684 and later), TQ by Compilade, MXFP4 by the Open Compute Project's microscaling formats.
  * All f16 numbers are little-endian. A block may lie at any address. Threads: pure functions. */
@@ -7,6 +7,7 @@
 #ifndef MR_ENGINE_TENSOR_QUANT_H
 #define MR_ENGINE_TENSOR_QUANT_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -151,22 +152,22 @@ typedef struct __attribute__((packed)) mr_block_iq1_m {
     uint16_t scales[4]; /* four times 3 bits of scale; the top 4 bits of all four are d */
 } mr_block_iq1_m;
 
-_Static_assert(sizeof(mr_block_q4_0) == 18 && sizeof(mr_block_q4_1) == 20, "Q4_0, Q4_1, IQ4_NL blocks");
-_Static_assert(sizeof(mr_block_q5_0) == 22 && sizeof(mr_block_q5_1) == 24, "Q5_0, Q5_1 blocks");
-_Static_assert(sizeof(mr_block_mxfp4) == 17, "MXFP4 block");
-_Static_assert(sizeof(mr_block_q8_0) == 34, "Q8_0 block");
-_Static_assert(sizeof(mr_block_q2_k) == 84 && sizeof(mr_block_q3_k) == 110, "Q2_K, Q3_K blocks");
-_Static_assert(sizeof(mr_block_q5_k) == 176 && sizeof(mr_block_iq4_xs) == 136, "Q5_K, IQ4_XS blocks");
-_Static_assert(sizeof(mr_block_tq1_0) == 54 && sizeof(mr_block_tq2_0) == 66, "TQ blocks");
-_Static_assert(sizeof(mr_block_iq2_xxs) == 66 && sizeof(mr_block_iq2_xs) == 74, "IQ2_XXS, IQ2_XS blocks");
-_Static_assert(sizeof(mr_block_iq2_s) == 82 && sizeof(mr_block_iq3_xxs) == 98, "IQ2_S, IQ3_XXS blocks");
-_Static_assert(sizeof(mr_block_iq3_s) == 110 && sizeof(mr_block_iq1_s) == 50, "IQ3_S, IQ1_S blocks");
-_Static_assert(sizeof(mr_block_iq1_m) == 56, "IQ1_M block");
-_Static_assert(sizeof(mr_block_q4_k) == 144, "Q4_K block");
-_Static_assert(sizeof(mr_block_q6_k) == 210, "Q6_K block");
+static_assert(sizeof(mr_block_q4_0) == 18 && sizeof(mr_block_q4_1) == 20, "Q4_0, Q4_1, IQ4_NL blocks");
+static_assert(sizeof(mr_block_q5_0) == 22 && sizeof(mr_block_q5_1) == 24, "Q5_0, Q5_1 blocks");
+static_assert(sizeof(mr_block_mxfp4) == 17, "MXFP4 block");
+static_assert(sizeof(mr_block_q8_0) == 34, "Q8_0 block");
+static_assert(sizeof(mr_block_q2_k) == 84 && sizeof(mr_block_q3_k) == 110, "Q2_K, Q3_K blocks");
+static_assert(sizeof(mr_block_q5_k) == 176 && sizeof(mr_block_iq4_xs) == 136, "Q5_K, IQ4_XS blocks");
+static_assert(sizeof(mr_block_tq1_0) == 54 && sizeof(mr_block_tq2_0) == 66, "TQ blocks");
+static_assert(sizeof(mr_block_iq2_xxs) == 66 && sizeof(mr_block_iq2_xs) == 74, "IQ2_XXS, IQ2_XS blocks");
+static_assert(sizeof(mr_block_iq2_s) == 82 && sizeof(mr_block_iq3_xxs) == 98, "IQ2_S, IQ3_XXS blocks");
+static_assert(sizeof(mr_block_iq3_s) == 110 && sizeof(mr_block_iq1_s) == 50, "IQ3_S, IQ1_S blocks");
+static_assert(sizeof(mr_block_iq1_m) == 56, "IQ1_M block");
+static_assert(sizeof(mr_block_q4_k) == 144, "Q4_K block");
+static_assert(sizeof(mr_block_q6_k) == 210, "Q6_K block");
 
 /* Returns the 6-bit scale and minimum of sub-block j, 0..7. */
-static inline void mr_q4_k_scale(const uint8_t scales[12], int j, uint8_t *out_sc, uint8_t *out_m) {
+MR_INLINE void mr_q4_k_scale(const uint8_t scales[12], int j, uint8_t *out_sc, uint8_t *out_m) {
     if (j < 4) {
         *out_sc = scales[j] & 63;
         *out_m = scales[j + 4] & 63;
@@ -176,34 +177,36 @@ static inline void mr_q4_k_scale(const uint8_t scales[12], int j, uint8_t *out_s
     }
 }
 /* Returns the 6-bit value (0..63) of element i, 0..255. */
-static inline uint8_t mr_q6_k_value(const mr_block_q6_k *b, int i) {
+MR_INLINE uint8_t mr_q6_k_value(const mr_block_q6_k *b, int i) {
     int h = i / 128, part = i % 128 / 32, l = i % 32;
     uint8_t low = b->ql[h * 64 + (part & 1) * 32 + l];
     return (uint8_t)((part < 2 ? low & 15 : low >> 4) | (b->qh[h * 32 + l] >> (2 * part) & 3) << 4);
 }
 /* Returns the 4-bit value (0..15) of element i, 0..255. */
-static inline uint8_t mr_q4_k_value(const mr_block_q4_k *b, int i) {
+MR_INLINE uint8_t mr_q4_k_value(const mr_block_q4_k *b, int i) {
     uint8_t byte = b->q[i / 64 * 32 + i % 32];
     return (uint8_t)(i % 64 < 32 ? byte & 15 : byte >> 4);
 }
 
 /* Returns the scale of sub-block j, 0..15, of Q3_K: -32..31. */
-static inline int8_t mr_q3_k_scale(const uint8_t scales[12], int j) {
+MR_INLINE int8_t mr_q3_k_scale(const uint8_t scales[12], int j) {
     int low = scales[j % 8] >> (j / 8 * 4) & 15, high = scales[8 + j % 4] >> (j / 4 * 2) & 3;
     return (int8_t)((low | high << 4) - 32);
 }
 /* Returns the scale of sub-block j, 0..7, of IQ4_XS: -32..31. */
-static inline int8_t mr_iq4_xs_scale(const mr_block_iq4_xs *b, int j) {
+MR_INLINE int8_t mr_iq4_xs_scale(const mr_block_iq4_xs *b, int j) {
     int low = b->scales_low[j / 2] >> (j % 2 * 4) & 15, high = MR_LE16(b->scales_high) >> (2 * j) & 3;
     return (int8_t)((low | high << 4) - 32);
 }
 /* 2^(e - 128), or 0 for the two values of e whose scale is denormal (rule A2). */
-static inline float mr_mxfp4_scale(uint8_t e) {
+MR_INLINE float mr_mxfp4_scale(uint8_t e) {
     return mr_bits_f32(e < 2 ? 0 : (uint32_t)(e - 1) << 23);
 }
 
-/* The values of nibbles. */
-extern const int8_t mr_iq4_values[16];   /* for IQ4_NL and IQ4_XS */
+/* The values of nibbles: for IQ4_NL and IQ4_XS, and for MXFP4. */
+#define MR_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+#define MR_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+extern const int8_t mr_iq4_values[16];
 extern const int8_t mr_mxfp4_values[16]; /* twice the values of E2M1, with 0 instead of -0 */
 
 /* One unpacked block of a quantised type: x[i] = scale[i / 16] * q[i] + min[i / 16], each operation rounded. */

@@ -3,8 +3,8 @@
 #include "engine/tensor/f16.h"
 #include "engine/tensor/quant_internal.h"
 
-const int8_t mr_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-const int8_t mr_mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+const int8_t mr_iq4_values[16] = {MR_IQ4_VALUES};
+const int8_t mr_mxfp4_values[16] = {MR_MXFP4_VALUES};
 
 static void set_scale(mr_quants *out, float scale) {
     out->scale[0] = out->scale[1] = scale;
