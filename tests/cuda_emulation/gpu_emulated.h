@@ -104,19 +104,41 @@ template <class T> static inline T gpu_shuffle(T v, int lane, int line = __built
     memcpy(&v, &bits, sizeof v);
     return v;
 }
-static inline bool gpu_any(bool v, int line = __builtin_LINE()) {
-    int own = v;
-    emulator_meet(
-        &own,
+/* Every lane gets what join makes of the numbers of all lanes, from 0 on. */
+static inline uint32_t emulator_join(uint32_t v, void (*meet)(void **slots), int line) {
+    emulator_meet(&v, meet, line);
+    return v;
+}
+template <class Join> static inline void emulator_join_lanes(void **slots, Join join) {
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < 32; i++)
+        all = join(all, *(uint32_t *)slots[i], i);
+    for (int i = 0; i < 32; i++)
+        *(uint32_t *)slots[i] = all;
+}
+static inline uint32_t gpu_ballot(bool v, int line = __builtin_LINE()) {
+    return emulator_join(
+        v,
         [](void **slots) {
-            int any = 0;
-            for (int i = 0; i < 32; i++)
-                any |= *(int *)slots[i];
-            for (int i = 0; i < 32; i++)
-                *(int *)slots[i] = any;
+            emulator_join_lanes(slots, [](uint32_t all, uint32_t bit, uint32_t lane) { return all | bit << lane; });
         },
         line);
-    return own != 0;
+}
+static inline bool gpu_any(bool v, int line = __builtin_LINE()) {
+    return gpu_ballot(v, line) != 0;
+}
+static inline uint32_t gpu_warp_max(uint32_t v, int line = __builtin_LINE()) {
+    return emulator_join(
+        v,
+        [](void **slots) {
+            emulator_join_lanes(slots, [](uint32_t all, uint32_t x, uint32_t) { return x > all ? x : all; });
+        },
+        line);
+}
+static inline uint32_t gpu_warp_sum(uint32_t v, int line = __builtin_LINE()) {
+    return emulator_join(
+        v, [](void **slots) { emulator_join_lanes(slots, [](uint32_t all, uint32_t x, uint32_t) { return all + x; }); },
+        line);
 }
 static inline int gpu_atomic_add(int *at, int v) {
     int before = *at;

@@ -12,8 +12,8 @@
  * nvcc gets -fmad=false -ftz=true -prec-div=true -prec-sqrt=true. The functions of engine/base/fmath.h that are
  * MR_INLINE and those of engine/tensor/f16.h give the CPU's bits. Of the C library, kernels use fmaf, sqrtf and fabsf
  * only.
- * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_mma_* and gpu_sync_warp together, in the same place of
- * the code. All threads of a block call gpu_sync together: no thread has returned before.
+ * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp together,
+ * in the same place of the code. All threads of a block call gpu_sync together: no thread has returned before.
  * Memory. MR_SHARED variables have no initial value. Hot loops read the device's memory by gpu_read, and shared memory
  * by gpu_read_shared, so that the emulation can count sectors and bank conflicts. */
 // SPDX-License-Identifier: Apache-2.0
@@ -66,6 +66,17 @@ template <class T> MR_INLINE T gpu_shuffle(T v, int lane) {
 }
 MR_INLINE bool gpu_any(bool v) {
     return __any_sync(0xffffffffu, v);
+}
+/* Bit l: v of lane l. */
+MR_INLINE uint32_t gpu_ballot(bool v) {
+    return __ballot_sync(0xffffffffu, v);
+}
+/* The greatest v, and the sum of v, of the lanes of the warp. */
+MR_INLINE uint32_t gpu_warp_max(uint32_t v) {
+    return __reduce_max_sync(0xffffffffu, v);
+}
+MR_INLINE uint32_t gpu_warp_sum(uint32_t v) {
+    return __reduce_add_sync(0xffffffffu, v);
 }
 MR_INLINE int gpu_atomic_add(int *at, int v) {
     return atomicAdd(at, v);
