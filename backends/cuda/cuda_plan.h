@@ -1,0 +1,24 @@
+/* backends/cuda/cuda_plan.h - what the ops of rows share when they are planned. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_BACKENDS_CUDA_CUDA_PLAN_H
+#define MR_BACKENDS_CUDA_CUDA_PLAN_H
+
+#include "backends/cuda/cuda_internal.h"
+
+enum { CUDA_MAX_GRID_ROWS = 65535 }; /* rows are blocks of the grid's second dimension */
+
+/* Whether t has rows of this type, which follow the rows of the step: a grid has a row of blocks for each. */
+static inline bool cuda_is_rows(const mr_tensor *t, mr_type type) {
+    return t->type == type && t->row_count != MR_ROWS_FIXED && t->ne[1] <= CUDA_MAX_GRID_ROWS;
+}
+/* Whether t is a vector of the model, or of the step: one row, or rows of one element. */
+static inline bool cuda_is_list(const mr_tensor *t, mr_type type) {
+    return t->type == type && (t->ne[0] == 1 || t->ne[1] == 1);
+}
+
+/* Blocks that have n items, per_block each. */
+static inline uint32_t cuda_count_blocks(int32_t n, int32_t per_block) {
+    return (uint32_t)((n + per_block - 1) / per_block);
+}
+
+#endif

@@ -1,0 +1,290 @@
+/* tests/cuda_emulation/node_case.c - the two runs of a node, and the comparison. The functions of a cuda_builder are
+ * here, too: a launch runs at once in the emulation. */
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/cuda_emulation/node_case.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "engine/base/fmath.h"
+#include "engine/base/thread.h"
+#include "tests/cuda_emulation/emulator.h"
+#include "tests/support/test.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { GUARD_BYTES = 0 }; /* the sanitizer finds more */
+#else
+enum { GUARD_BYTES = 256 }; /* before and behind each tensor */
+#endif
+enum { GUARD = 0x5a, MAX_SCRATCH = 4, PROCESSORS = 8 };
+
+void fill_floats(rng *r, float *x, int32_t n, fill how) {
+    for (int32_t i = 0; i < n; i++) {
+        float u = rng_unit(r);
+        switch (how) {
+        case ZERO:
+            x[i] = u < 0 ? -0.0f : 0.0f;
+            break;
+        case DENORMAL:
+            x[i] = mr_bits_f32(rng_next(r) & 0x807fffffu);
+            break;
+        case TINY:
+            x[i] = u * (rng_next(r) % 4 ? 1e-37f : 1e-35f);
+            break;
+        case LARGE:
+            x[i] = u * (rng_next(r) % 4 ? 95.0f : 3e38f);
+            break;
+        case TIES:
+            x[i] = (float)(rng_below(r, 509) - 254) * 0.5f;
+            break;
+        case INFINITE:
+            x[i] = rng_next(r) % 16 ? u : u < 0 ? -INFINITY : INFINITY;
+            break;
+        case NANS:
+            x[i] = rng_next(r) % 16 ? u : mr_bits_f32(rng_next(r) | 0x7f800001u);
+            break;
+        case ANY_BITS:
+            x[i] = mr_bits_f32(rng_next(r));
+            break;
+        default:
+            x[i] = u * 4.0f;
+        }
+    }
+}
+
+/* --- Tensors ----------------------------------------------------------------------------------------------------- */
+
+static mr_backend *cpu;
+
+static mr_backend *cpu_backend_of_tests(void) {
+    if (!cpu) {
+        mr_err err;
+        setenv("MILLRACE_CPU_ISA", "scalar", 1);
+        mr_thread_set_denormals_flushed();
+        assert_int_equal(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, &err), MR_OK);
+    }
+    return cpu;
+}
+
+void node_case_begin(node_case *c, mr_op op, node_rows rows) {
+    *c = (node_case){.node = {.op = op, .out = MR_NO_TENSOR}, .rows = rows};
+    for (int i = 0; i < MR_MAX_INPUTS; i++)
+        c->node.in[i] = MR_NO_TENSOR;
+}
+
+int32_t node_case_tensor(node_case *c, mr_type type, int32_t columns, int32_t rows, mr_storage storage,
+                         mr_row_count count) {
+    mr_backend *be = cpu_backend_of_tests();
+    mr_tensor *t = &c->tensors[c->n_tensors];
+    mr_err err;
+    assert_true(c->n_tensors < NODE_CASE_TENSORS);
+    assert_true(mr_tensor_init(t, "case", type, columns, rows, storage, count));
+    assert_int_equal(be->ops->buffer_create(be, t->bytes, &t->buffer, &err), MR_OK);
+    rng r = {.state = (uint64_t)c->n_tensors};
+    for (size_t i = 0; i < t->bytes; i++)
+        t->buffer->base[i] = (uint8_t)rng_next(&r);
+    return c->n_tensors++;
+}
+
+int32_t node_case_rows(node_case *c, mr_type type, int32_t columns) {
+    return node_case_tensor(c, type, columns, c->rows.bucket, MR_STORAGE_WORK, MR_ROWS_STEP);
+}
+
+void *node_case_row(const node_case *c, int32_t tensor, int32_t row) {
+    const mr_tensor *t = &c->tensors[tensor];
+    return t->buffer->base + (size_t)row * t->row_bytes;
+}
+
+int32_t node_case_floats(node_case *c, rng *r, int32_t columns, int32_t rows, fill how) {
+    int32_t id = rows ? node_case_tensor(c, MR_TYPE_F32, columns, rows, MR_STORAGE_FILE, MR_ROWS_FIXED)
+                      : node_case_rows(c, MR_TYPE_F32, columns);
+    for (int32_t row = 0; row < c->tensors[id].ne[1]; row++)
+        fill_floats(r, node_case_row(c, id, row), columns, how);
+    return id;
+}
+
+int32_t node_case_ints(node_case *c, rng *r, int32_t limit) {
+    int32_t id = node_case_rows(c, MR_TYPE_I32, 1);
+    for (int32_t row = 0; row < c->rows.bucket; row++)
+        *(int32_t *)node_case_row(c, id, row) = rng_below(r, limit);
+    return id;
+}
+
+/* --- The builder of a program ------------------------------------------------------------------------------------- */
+
+struct cuda_builder {
+    cuda_step step;
+    void *scratch[MAX_SCRATCH];
+    int n_scratch, n_launches;
+};
+
+mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {
+    (void)err;
+    const emulator_kernel *k = emulator_find(desc->kernel);
+    assert_non_null(k);
+    assert_int_equal(emulator_args_bytes(k), desc->args_bytes);
+    assert_true(desc->args_bytes <= CUDA_MAX_ARGS);
+    assert_true(desc->grid[0] > 0 && desc->grid[1] > 0 && desc->grid[1] <= 65535);
+    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], 1}, desc->n_threads, desc->args);
+    b->n_launches++;
+    return MR_OK;
+}
+
+const cuda_step *cuda_step_of(const cuda_builder *b) {
+    return &b->step;
+}
+
+int32_t cuda_processors(const cuda_builder *b) {
+    (void)b;
+    return PROCESSORS;
+}
+
+mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err) {
+    (void)err;
+    assert_true(b->n_scratch < MAX_SCRATCH);
+    *out = b->scratch[b->n_scratch++] = aligned_alloc(CUDA_ALIGNMENT, (bytes / CUDA_ALIGNMENT + 1) * CUDA_ALIGNMENT);
+    assert_non_null(*out);
+    return MR_OK;
+}
+
+/* --- Runs --------------------------------------------------------------------------------------------------------- */
+
+static const cuda_op *op_of(mr_op op) {
+    static const cuda_op *const OPS[MR_OP_COUNT] = {
+        [MR_OP_RMS_NORM] = &cuda_op_rms_norm,
+        [MR_OP_QUANTIZE] = &cuda_op_quantize,
+        [MR_OP_GLU] = &cuda_op_glu,
+    };
+    assert_non_null(OPS[op]);
+    return OPS[op];
+}
+
+static mr_run run_of(const node_case *c) {
+    return (mr_run){.n_rows = {[MR_ROWS_FIXED] = 1,
+                               [MR_ROWS_STEP] = c->rows.real,
+                               [MR_ROWS_OUT] = c->rows.real,
+                               [MR_ROWS_HIDDEN] = c->rows.real,
+                               [MR_ROWS_SLOTS] = c->rows.real * c->rows.used}};
+}
+
+/* The device's memory: a copy of each tensor, between guards. */
+static void copy_tensors(const node_case *c, cuda_buffer *buffers, mr_tensor *tensors) {
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        size_t bytes = c->tensors[i].bytes, all = bytes + (size_t)2 * GUARD_BYTES;
+        void *memory = NULL;
+        assert_int_equal(posix_memalign(&memory, CUDA_ALIGNMENT, all), 0);
+        memset(memory, GUARD, all);
+        memcpy((uint8_t *)memory + GUARD_BYTES, c->tensors[i].buffer->base, bytes);
+        buffers[i] = (cuda_buffer){.base = {.bytes = all}, .address = (cuda_address)(uintptr_t)memory};
+        tensors[i] = c->tensors[i];
+        tensors[i].buffer = &buffers[i].base;
+        tensors[i].offset = GUARD_BYTES;
+    }
+}
+
+static void run_kernels(const node_case *c, const mr_tensor *tensors) {
+    cuda_builder b = {0};
+    cuda_node n = {.node = &c->node, .out = c->node.out == MR_NO_TENSOR ? NULL : &tensors[c->node.out]};
+    mr_run run = run_of(c);
+    mr_err err;
+    memcpy(b.step.n_rows, run.n_rows, sizeof run.n_rows);
+    for (int i = 0; i < MR_MAX_INPUTS; i++)
+        n.in[i] = c->node.in[i] == MR_NO_TENSOR ? NULL : &tensors[c->node.in[i]];
+    expect_ok(op_of(c->node.op)->plan(&b, &n, &err), &err);
+    assert_true(b.n_launches > 0);
+    for (int i = 0; i < b.n_scratch; i++)
+        free(b.scratch[i]);
+}
+
+static void run_on_cpu(const node_case *c) {
+    mr_backend *be = cpu_backend_of_tests();
+    const mr_program_desc desc = {.tensors = c->tensors, .nodes = &c->node, .n_nodes = 1};
+    mr_run run = run_of(c);
+    mr_program *program;
+    mr_fence fence;
+    mr_err err;
+    assert_true(be->ops->supports(be, c->tensors, &c->node));
+    expect_ok(be->ops->program_create(be, &desc, &program, &err), &err);
+    expect_ok(be->ops->submit(be, program, &run, &fence, &err), &err);
+    expect_ok(be->ops->wait(be, fence, INT64_MAX, &err), &err);
+    be->ops->program_destroy(be, program);
+}
+
+/* --- Comparison --------------------------------------------------------------------------------------------------- */
+
+static bool is_nan_of(const uint8_t *p, int bytes) {
+    uint32_t u = 0;
+    memcpy(&u, p, (size_t)bytes); /* little-endian, as all machines that run this */
+    return bytes == 2 ? (u & 0x7fffu) > 0x7f80u : (u & 0x7fffffffu) > 0x7f800000u;
+}
+
+/* How many bytes the number at byte i of a row has whose NaNs are all equal; 0: the bytes must be the same. */
+static int nan_bytes(const node_case *c, const mr_tensor *t, int32_t i) {
+    int32_t n = t->ne[0];
+    if (t->type == MR_TYPE_F32 && t->storage != MR_STORAGE_STATE)
+        return i < 4 * n ? 4 : 0;
+    if (t->type == MR_TYPE_BF16)
+        return i < 2 * n ? 2 : 0;
+    if (t->type == MR_TYPE_A8)
+        return i >= n && i < n + n / 8 ? 4 : 0;
+    return c->node.op == MR_OP_ROUTE && i >= 2 * n && i < 4 * n ? 4 : 0; /* the weights */
+}
+
+static void compare(const node_case *c, const mr_tensor *got, const char *order) {
+    for (int32_t i = 0; i < c->n_tensors; i++) {
+        const mr_tensor *t = &c->tensors[i];
+        const uint8_t *want = t->buffer->base;
+        const uint8_t *is = (const uint8_t *)(uintptr_t)((const cuda_buffer *)(void *)got[i].buffer)->address;
+        for (size_t g = 0; g < GUARD_BYTES; g++)
+            if (is[g] != GUARD || is[GUARD_BYTES + t->bytes + g] != GUARD)
+                fail_msg("%s, %s: a write outside of tensor %d", mr_op_name(c->node.op), order, i);
+        is += GUARD_BYTES;
+        for (size_t at = 0; at < t->bytes; at++) {
+            int32_t row = (int32_t)(at / t->row_bytes), column = (int32_t)(at % t->row_bytes);
+            int nan = want[at] == is[at] ? 0 : nan_bytes(c, t, column);
+            size_t number = nan ? at / (size_t)nan * (size_t)nan : 0;
+            if (want[at] != is[at] && !(nan && is_nan_of(want + number, nan) && is_nan_of(is + number, nan)))
+                fail_msg("%s, %s: tensor %d (%s [%d, %d]), row %d, byte %d: %02x, not %02x", mr_op_name(c->node.op),
+                         order, i, mr_type_name(t->type), t->ne[0], t->ne[1], row, column, is[at], want[at]);
+        }
+    }
+}
+
+bool node_case_is_supported(const node_case *c) {
+    return op_of(c->node.op)->supports(c->tensors, &c->node);
+}
+
+void node_case_check(node_case *c) {
+    static const char *const NAMES[] = {"forward", "reversed", "drawn"};
+    cuda_buffer buffers[3][NODE_CASE_TENSORS];
+    mr_tensor tensors[3][NODE_CASE_TENSORS];
+    static uint64_t seed = 1;
+    assert_true(node_case_is_supported(c));
+    for (int order = EMULATOR_FORWARD; order <= EMULATOR_DRAWN; order++) {
+        copy_tensors(c, buffers[order], tensors[order]);
+        emulator_set_order((emulator_order)order, seed++);
+        run_kernels(c, tensors[order]);
+    }
+    run_on_cpu(c);
+    for (int order = EMULATOR_FORWARD; order <= EMULATOR_DRAWN; order++) {
+        compare(c, tensors[order], NAMES[order]);
+        for (int32_t i = 0; i < c->n_tensors; i++)
+            free((void *)(uintptr_t)buffers[order][i].address);
+    }
+    node_case_end(c);
+}
+
+void node_case_end(node_case *c) {
+    mr_backend *be = cpu_backend_of_tests();
+    for (int32_t i = 0; i < c->n_tensors; i++)
+        be->ops->buffer_destroy(be, c->tensors[i].buffer);
+    c->n_tensors = 0;
+}
+
+int node_case_teardown(void **state) {
+    (void)state;
+    mr_backend_destroy(cpu);
+    cpu = NULL;
+    return 0;
+}
