@@ -46,11 +46,10 @@ MR_INLINE expert_tile expert_tile_find(const int32_t *first, int32_t n_experts, 
 /* The tile of this block, for tiles of tile_rows rows. False: there is no such tile. All threads get the same. */
 MR_INLINE bool product_tile_find(const cuda_product_args &a, int32_t tile_rows, product_tile *out) {
     int32_t number = (int32_t)gpu_block_y(), matrix = (int32_t)(gpu_block() / a.blocks_of_matrix);
-    product_tile t = {.w = a.w,
-                      .a = a.a + (size_t)matrix * a.a_head_bytes,
-                      .y = a.y + (size_t)matrix * a.y_head_bytes,
-                      .bias = nullptr,
-                      .block = (int32_t)(gpu_block() % a.blocks_of_matrix)};
+    product_tile t = {};
+    t.a = a.a + (size_t)matrix * a.a_head_bytes;
+    t.y = a.y + (size_t)matrix * a.y_head_bytes;
+    t.block = (int32_t)(gpu_block() % a.blocks_of_matrix);
     if (a.first) {
         expert_tile e = expert_tile_find(a.first, a.n_experts, tile_rows, number);
         if (e.expert < 0)
@@ -61,10 +60,9 @@ MR_INLINE bool product_tile_find(const cuda_product_args &a, int32_t tile_rows, 
         t.y_rows = a.y_rows + a.first[matrix];
         t.n_rows = a.first[matrix + 1] - a.first[matrix];
     } else {
-        t.a_rows = t.y_rows = nullptr;
         t.n_rows = gpu_real_rows(a.step, a.rows);
     }
-    t.w += (size_t)matrix * a.matrix_bytes;
+    t.w = a.w + (size_t)matrix * a.matrix_bytes;
     if (a.bias)
         t.bias = (const float *)(a.bias + (size_t)matrix * a.bias_matrix_bytes);
     t.first_row = number * tile_rows;
