@@ -14,6 +14,7 @@
 #define MR_SHARED static
 #define MR_CONSTANT static const
 #define MR_UNROLL
+#define MR_NO_UNROLL
 #define MR_KERNEL(name, args_t, max_threads)                                                                           \
     static void name##_body(const args_t &a);                                                                          \
     static const emulator_kernel name##_kernel(#name, max_threads, sizeof(args_t),                                     \

@@ -12,8 +12,9 @@
  * nvcc gets -fmad=false -ftz=true -prec-div=true -prec-sqrt=true. The functions of engine/base/fmath.h that are
  * MR_INLINE and those of engine/tensor/f16.h give the CPU's bits. Of the C library, kernels use fmaf, sqrtf and fabsf
  * only.
- * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp together,
- * in the same place of the code. All threads of a block call gpu_sync together: no thread has returned before.
+ * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp
+ * together, in the same place of the code. All threads of a block call gpu_sync together: no thread has returned
+ * before.
  * Memory. MR_SHARED variables have no initial value. Hot loops read the device's memory by gpu_read, and shared memory
  * by gpu_read_shared, so that the emulation can count sectors and bank conflicts. */
 // SPDX-License-Identifier: Apache-2.0
@@ -32,6 +33,7 @@
 #define MR_SHARED __shared__
 #define MR_CONSTANT static __device__ const
 #define MR_UNROLL _Pragma("unroll")
+#define MR_NO_UNROLL _Pragma("unroll 1")
 
 MR_INLINE uint32_t gpu_thread() {
     return threadIdx.x;
