@@ -11,14 +11,22 @@ enum { CUDA_MAX_GRID_ROWS = 65535 }; /* rows are blocks of the grid's second dim
 static inline bool cuda_is_rows(const mr_tensor *t, mr_type type) {
     return t->type == type && t->row_count != MR_ROWS_FIXED && t->ne[1] <= CUDA_MAX_GRID_ROWS;
 }
-/* Whether t is a vector of the model, or of the step: one row, or rows of one element. */
+/* Whether t is a list of the step: a number in each row, one behind the other. */
 static inline bool cuda_is_list(const mr_tensor *t, mr_type type) {
-    return t->type == type && (t->ne[0] == 1 || t->ne[1] == 1);
+    return t->type == type && t->ne[0] == 1 && t->row_bytes == sizeof(int32_t);
 }
 
 /* Blocks that have n items, per_block each. */
 static inline uint32_t cuda_count_blocks(int32_t n, int32_t per_block) {
     return (uint32_t)((n + per_block - 1) / per_block);
+}
+
+/* Adds the launch with n_blocks blocks for each row of rows. */
+MR_MUST_USE static inline mr_status cuda_launch_rows(cuda_builder *b, cuda_launch_desc launch, uint32_t n_blocks,
+                                                     const mr_tensor *rows, mr_err *err) {
+    launch.grid[0] = n_blocks;
+    launch.grid[1] = (uint32_t)rows->ne[1];
+    return cuda_launch(b, &launch, err);
 }
 
 #endif

@@ -24,13 +24,9 @@ static mr_status plan_quantize(cuda_builder *b, const cuda_node *n, mr_err *err)
                                .x = cuda_data(n->in[0]),
                                .x_row_bytes = (uint32_t)n->in[0]->row_bytes,
                                .y = result_of(n->out)};
-    const cuda_launch_desc launch = {
-        .kernel = "cuda_quantize",
-        .grid = {cuda_count_blocks(n->out->ne[0], CUDA_ACTIVATION_COLUMNS), (uint32_t)n->out->ne[1]},
-        .n_threads = CUDA_ACTIVATION_THREADS,
-        .args = &args,
-        .args_bytes = sizeof args};
-    return cuda_launch(b, &launch, err);
+    const cuda_launch_desc launch = {"cuda_quantize", .n_threads = CUDA_ACTIVATION_THREADS, .args = &args,
+                                     .args_bytes = sizeof args};
+    return cuda_launch_rows(b, launch, cuda_count_blocks(n->out->ne[0], CUDA_ACTIVATION_COLUMNS), n->out, err);
 }
 
 static bool supports_glu(const mr_tensor *tensors, const mr_node *node) {
@@ -47,13 +43,9 @@ static mr_status plan_glu(cuda_builder *b, const cuda_node *n, mr_err *err) {
                           .gate_row_bytes = (uint32_t)n->in[0]->row_bytes,
                           .up_row_bytes = (uint32_t)n->in[1]->row_bytes,
                           .y = result_of(n->out)};
-    const cuda_launch_desc launch = {
-        .kernel = "cuda_glu",
-        .grid = {cuda_count_blocks(n->out->ne[0], CUDA_ACTIVATION_COLUMNS), (uint32_t)n->out->ne[1]},
-        .n_threads = CUDA_ACTIVATION_THREADS,
-        .args = &args,
-        .args_bytes = sizeof args};
-    return cuda_launch(b, &launch, err);
+    const cuda_launch_desc launch = {"cuda_glu", .n_threads = CUDA_ACTIVATION_THREADS, .args = &args,
+                                     .args_bytes = sizeof args};
+    return cuda_launch_rows(b, launch, cuda_count_blocks(n->out->ne[0], CUDA_ACTIVATION_COLUMNS), n->out, err);
 }
 
 /* How many groups of m columns a block has. A block that is not alone in its row begins and ends at a multiple of 32
@@ -87,12 +79,9 @@ static mr_status plan_rms_norm(cuda_builder *b, const cuda_node *n, mr_err *err)
                                .w = (const float *)(const void *)cuda_data(n->in[1]),
                                .x_row_bytes = (uint32_t)n->in[0]->row_bytes,
                                .y = result_of(n->out)};
-    const cuda_launch_desc launch = {.kernel = "cuda_rms_norm",
-                                     .grid = {cuda_count_blocks(n_groups, args.n_span), (uint32_t)n->out->ne[1]},
-                                     .n_threads = CUDA_NORM_THREADS,
-                                     .args = &args,
+    const cuda_launch_desc launch = {"cuda_rms_norm", .n_threads = CUDA_NORM_THREADS, .args = &args,
                                      .args_bytes = sizeof args};
-    return cuda_launch(b, &launch, err);
+    return cuda_launch_rows(b, launch, cuda_count_blocks(n_groups, args.n_span), n->out, err);
 }
 
 const cuda_op cuda_op_quantize = {supports_quantize, plan_quantize};

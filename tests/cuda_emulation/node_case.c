@@ -155,6 +155,14 @@ static const cuda_op *op_of(mr_op op) {
         [MR_OP_RMS_NORM] = &cuda_op_rms_norm,
         [MR_OP_QUANTIZE] = &cuda_op_quantize,
         [MR_OP_GLU] = &cuda_op_glu,
+        [MR_OP_ADD] = &cuda_op_add,
+        [MR_OP_ADD_GATED] = &cuda_op_add_gated,
+        [MR_OP_SCALE] = &cuda_op_scale,
+        [MR_OP_SOFT_CAP] = &cuda_op_soft_cap,
+        [MR_OP_EMBED] = &cuda_op_embed,
+        [MR_OP_TAKE_ROWS] = &cuda_op_take_rows,
+        [MR_OP_ROPE_TABLE] = &cuda_op_rope_table,
+        [MR_OP_ROPE] = &cuda_op_rope,
     };
     assert_non_null(OPS[op]);
     return OPS[op];

@@ -1,4 +1,5 @@
-/* backends/cuda/kernels/cuda_elements.h - arguments of the kernels that compute element by element. */
+/* backends/cuda/kernels/cuda_elements.h - arguments of the kernels that compute element by element, for [n] elements of
+ * the step's rows. A block row (gpu_block_y) has a row, a block 256 elements. y may be an input. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_CUDA_ELEMENTS_H
 #define MR_BACKENDS_CUDA_KERNELS_CUDA_ELEMENTS_H
@@ -7,8 +8,7 @@
 
 enum { CUDA_ELEMENT_THREADS = 256 };
 
-/* y[r][i] = a[r][i] op b[r][i], for [n] elements of the step's rows. A block row (gpu_block_y) has a row, a block 256
- * elements. */
+/* y[r][i] = a[r][i] + b[r][i] */
 typedef struct cuda_add_args {
     const cuda_step *step;
     cuda_rows rows;
@@ -17,5 +17,23 @@ typedef struct cuda_add_args {
     uint8_t *y;
     uint32_t a_row_bytes, b_row_bytes, y_row_bytes;
 } cuda_add_args;
+
+/* y[r][i] = a[r][i] + sigmoid(gate[r]) * b[r][i] */
+typedef struct cuda_add_gated_args {
+    cuda_add_args add;
+    const float *gate; /* [rows] */
+} cuda_add_gated_args;
+
+/* SCALE: y[r][i] = x[r][i] * factor. SOFT_CAP: y[r][i] = factor * tanh(x[r][i] / factor), by rule C of
+ * engine/NUMERICS.md. */
+typedef struct cuda_scale_args {
+    const cuda_step *step;
+    cuda_rows rows;
+    int32_t n;
+    float factor;
+    const uint8_t *x; /* f32 */
+    uint8_t *y;
+    uint32_t x_row_bytes, y_row_bytes;
+} cuda_scale_args;
 
 #endif
