@@ -163,6 +163,8 @@ static const cuda_op *op_of(mr_op op) {
         [MR_OP_TAKE_ROWS] = &cuda_op_take_rows,
         [MR_OP_ROPE_TABLE] = &cuda_op_rope_table,
         [MR_OP_ROPE] = &cuda_op_rope,
+        [MR_OP_TABLE_WRITE] = &cuda_op_table_write,
+        [MR_OP_KV_COPY] = &cuda_op_kv_copy,
     };
     assert_non_null(OPS[op]);
     return OPS[op];
