@@ -163,6 +163,9 @@ static const cuda_op *op_of(mr_op op) {
         [MR_OP_TAKE_ROWS] = &cuda_op_take_rows,
         [MR_OP_ROPE_TABLE] = &cuda_op_rope_table,
         [MR_OP_ROPE] = &cuda_op_rope,
+        [MR_OP_ROUTE] = &cuda_op_route,
+        [MR_OP_EXPERT_ROWS] = &cuda_op_expert_rows,
+        [MR_OP_EXPERT_SUM] = &cuda_op_expert_sum,
         [MR_OP_TABLE_WRITE] = &cuda_op_table_write,
         [MR_OP_KV_COPY] = &cuda_op_kv_copy,
     };
