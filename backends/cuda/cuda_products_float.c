@@ -58,9 +58,7 @@ static int choose_kernel(const cuda_product_size *size, int32_t n) {
 
 void cuda_float_choose(const cuda_product_size *size, cuda_product_args *args, cuda_launch_desc *desc) {
     int kernel = choose_kernel(size, args->n);
-    int32_t rows = BLOCKS[kernel].rows, tiles = divide_up(size->n_rows, rows);
-    if (size->n_experts) /* each expert's last tile may be partial */
-        tiles = size->n_rows / rows + (size->n_experts < size->n_rows ? size->n_experts : size->n_rows);
+    int32_t tiles = cuda_product_tiles(size, BLOCKS[kernel].rows);
     args->blocks_of_matrix = (uint32_t)divide_up(args->n, BLOCKS[kernel].n);
     *desc = (cuda_launch_desc){kernel_name(size->type, kernel),
                                {args->blocks_of_matrix * (uint32_t)size->n_heads, (uint32_t)tiles},

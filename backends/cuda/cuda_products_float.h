@@ -5,6 +5,7 @@
 #define MR_BACKENDS_CUDA_CUDA_PRODUCTS_FLOAT_H
 
 #include "backends/cuda/cuda_internal.h"
+#include "backends/cuda/cuda_products.h"
 #include "backends/cuda/kernels/cuda_products.h"
 
 /* Bytes of a matrix in panels of floats (cuda_products.h). 0: the type has none, or there are fewer than two columns,
@@ -13,14 +14,6 @@ size_t cuda_float_bytes(mr_type type, int32_t columns, int32_t rows);
 /* The launch that repacks such a matrix. args: what desc->args will point to. */
 void cuda_float_repack(const cuda_repack *repack, cuda_repack_float_args *args, cuda_launch_desc *desc);
 
-/* What a product multiplies. */
-typedef struct cuda_product_size {
-    mr_type type;
-    int32_t n_rows;       /* of the row bucket; with experts, all slots */
-    int32_t n_heads;      /* at least 1 */
-    int32_t n_experts;    /* 0: none */
-    int32_t n_processors; /* of the device */
-} cuda_product_size;
 /* Chooses the launch of a product of floats, and sets args->blocks_of_matrix. desc->args will point to args. */
 void cuda_float_choose(const cuda_product_size *size, cuda_product_args *args, cuda_launch_desc *desc);
 

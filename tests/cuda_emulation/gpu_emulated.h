@@ -152,6 +152,14 @@ static inline int gpu_dp4a(int a, int b, int c) {
     return c;
 }
 
+static inline int gpu_permute(int a, int b, int selector) {
+    uint64_t bytes = (uint64_t)(uint32_t)b << 32 | (uint32_t)a;
+    uint32_t d = 0;
+    for (int i = 0; i < 4; i++)
+        d |= (uint32_t)(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return (int)d;
+}
+
 struct emulator_mma {
     int *c;
     const int *a, *b;

@@ -86,6 +86,13 @@ MR_INLINE int gpu_atomic_add(int *at, int v) {
 MR_INLINE int gpu_dp4a(int a, int b, int c) {
     return __dp4a(a, b, c);
 }
+/* Byte i of the result is the byte of a (0 to 3) or b (4 to 7) that bits 4i to 4i + 2 of selector name; bit 4i + 3 is
+ * 0. */
+MR_INLINE int gpu_permute(int a, int b, int selector) {
+    int d;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
+    return d;
+}
 /* c[16][8] += a[16][32] b[32][8] of int8; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
  * a[0], a[1]: rows g and g + 8 of k 4t .. 4t + 3; a[2], a[3]: the same rows of k 16 + 4t ..; b[0], b[1]: column g of
  * these k; c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8. */
