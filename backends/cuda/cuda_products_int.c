@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/cuda_products_int.h"
 
+#include "backends/cuda/cuda_products_large.h"
 #include "engine/base/mem.h"
 
 /* The kernels of few rows: most rows of activations, and whether the warps of a block share a panel. */
@@ -82,6 +83,8 @@ static int choose_small(const cuda_product_size *size, int32_t n_panels) {
 }
 
 void cuda_int_choose(const cuda_product_size *size, cuda_product_args *args, cuda_launch_desc *desc) {
+    if (cuda_large_choose(size, args, desc))
+        return;
     int32_t n_panels = divide_up(args->n, CUDA_PANEL);
     int i = choose_small(size, n_panels);
     uint32_t tiles = (uint32_t)cuda_product_tiles(size, SMALL[i].rows);

@@ -22,6 +22,9 @@ enum {
     CUDA_FLOAT_MANY_THREADS = 128,
     CUDA_FLOAT_MANY_N = 128,
     CUDA_FLOAT_MANY_ROWS = 64,
+    /* Integer products of many rows: a block has so many panels of the matrix. */
+    CUDA_LARGE_THREADS = 256,
+    CUDA_LARGE_PANELS = 8,
 };
 
 /* y[r][n] = w a (+ bias[n]) (+ add[r][n]). A block row (gpu_block_y) has a tile of activation rows.
