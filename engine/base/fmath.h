@@ -104,7 +104,6 @@ MR_INLINE float mr_tanhf(float x) {
 
 /* Double functions for constants and angles; absolute error below 1e-15 on their ranges. */
 double mr_exp(double x);
-double mr_log(double x);           /* x > 0, finite */
 double mr_pow(double x, double y); /* x > 0: exp(y log x) */
 
 /* The nearest integer, ties to even, |x| < 2^51. */
@@ -138,6 +137,28 @@ MR_INLINE void mr_sincos(double x, double *out_sin, double *out_cos) {
     default:
         *out_sin = -c, *out_cos = s;
     }
+}
+
+#define MR_LN2_HI 6.93147180369123816490e-01 /* high 33 bits of ln 2 */
+#define MR_LN2_LO 1.90821492927058770002e-10
+
+/* Natural logarithm, x > 0 and finite. */
+MR_INLINE double mr_log(double x) {
+    /* x = 2^e * m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh((m - 1) / (m + 1)). */
+    uint64_t u;
+    memcpy(&u, &x, 8);
+    int64_t e = (int64_t)(u >> 52) - 1023;
+    u = (u & 0xfffffffffffffu) | 0x3ff0000000000000u;
+    double m;
+    memcpy(&m, &u, 8);
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e++;
+    }
+    double s = (m - 1.0) / (m + 1.0), s2 = s * s, p = 0.0;
+    for (int i = 23; i >= 1; i -= 2)
+        p = fma(p, s2, 1.0 / (double)i);
+    return fma((double)e, MR_LN2_HI, fma((double)e, MR_LN2_LO, 2.0 * s * p));
 }
 
 #endif
