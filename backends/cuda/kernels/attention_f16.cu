@@ -1,0 +1,17 @@
+/* backends/cuda/kernels/attention_f16.cu - attention on F16 stores (rule T). The name of a kernel has the most elements
+ * of a key. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/kernels/gpu_attention_float.h"
+
+template <int PAIRS_, int MOST_, int K_DIM_> struct shape {
+    typedef uint16_t Element;
+    static constexpr int PAIRS = PAIRS_, MOST = MOST_, K_DIM = K_DIM_;
+};
+
+/* SHAPE(most elements of a key, of a value, most queries of a warp) */
+#define SHAPE(k_dim, v_dim, queries)                                                                                   \
+    MR_KERNEL(cuda_attention_f16_##k_dim, cuda_attention_args, CUDA_ATTENTION_THREADS) {                               \
+        MR_SHARED gpu_attention_shared<shape<(v_dim) / 64, queries, k_dim>> shared;                                    \
+        gpu_attend(a, shared);                                                                                         \
+    }
+#include "backends/cuda/kernels/cuda_attention.def"
