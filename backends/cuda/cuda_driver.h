@@ -12,6 +12,8 @@
 
 #include "engine/base/status.h"
 
+enum { CUDA_NEEDED_VERSION = 12040 }; /* as driver_get_version counts: 1000 * major + 10 * minor */
+
 typedef int cuda_result; /* CUresult */
 typedef int cuda_device;
 typedef int cuda_device_attribute;       /* CUdevice_attribute */
@@ -77,7 +79,7 @@ typedef struct cuda_driver {
 } cuda_driver;
 
 /* Loads the driver's library, and looks up every function. Calls after the first return the same. MR_E_UNSUPPORTED with
- * a hint: there is no driver, or it is too old. Thread-safe. */
+ * a hint: there is no driver, or one without a function. Thread-safe. */
 MR_MUST_USE mr_status cuda_driver_load(const cuda_driver **out, mr_err *err);
 /* Sets the text of a failed call: what was done, then the driver's name of the error. Returns MR_E_NO_MEMORY for
  * CUDA_OUT_OF_MEMORY, else MR_E_DEVICE. */

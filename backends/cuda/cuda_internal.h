@@ -72,7 +72,7 @@ typedef struct cuda_op {
     bool (*supports)(const mr_tensor *tensors, const mr_node *node);
     mr_status (*plan)(cuda_builder *b, const cuda_node *n, mr_err *err);
 } cuda_op;
-/* By mr_op; the members are NULL where there are no kernels. Each file of a family defines its ops. */
+/* Each file of a family defines its ops. Those that exist are listed in cuda_ops.c. */
 extern const cuda_op cuda_op_embed, cuda_op_rope_table, cuda_op_rms_norm, cuda_op_quantize, cuda_op_matmul,
     cuda_op_rope, cuda_op_kv_write, cuda_op_attention, cuda_op_glu, cuda_op_gate_up, cuda_op_add, cuda_op_add_gated,
     cuda_op_scale, cuda_op_soft_cap, cuda_op_take_rows, cuda_op_route, cuda_op_expert_rows, cuda_op_expert_matmul,

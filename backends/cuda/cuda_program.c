@@ -1,0 +1,222 @@
+/* backends/cuda/cuda_program.c - makes a graph of the driver of each program, and launches it. Nodes are planned
+ * twice: the first time says how much scratch memory they need, the second time makes the graph. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/cuda_device.h"
+#include "backends/cuda/cuda_order.h"
+#include "engine/base/mem.h"
+
+struct mr_program {
+    cuda_graph_exec exec;
+    cuda_address scratch; /* 0: none */
+};
+
+/* A node of the program. */
+typedef struct node_plan {
+    size_t scratch_first, scratch_bytes; /* in the program's scratch memory */
+    cuda_graph_node end;                 /* its last launch */
+} node_plan;
+
+struct cuda_builder {
+    cuda_backend *be;
+    const mr_program_desc *desc;
+    node_plan *plans;   /* [n_nodes] */
+    size_t scratch_end; /* of the node that is planned */
+    cuda_address scratch;
+    /* The rest is for the second time. */
+    cuda_graph graph; /* NULL: scratch memory is being counted */
+    cuda_graph_node begin;
+    cuda_order *order;
+    int32_t *before;        /* [n_nodes] */
+    cuda_graph_node *waits; /* [n_nodes] what the next launch waits for */
+    size_t n_waits;
+    int32_t n_launches; /* of the node that is planned */
+};
+
+/* --- What the files of ops call ---------------------------------------------------------------------------------- */
+
+const cuda_step *cuda_step_of(const cuda_builder *b) {
+    return cuda_record_args(b->be).step;
+}
+
+int32_t cuda_processors(const cuda_builder *b) {
+    return b->be->n_processors;
+}
+
+mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err) {
+    size_t end = 0;
+    if (!mr_add_size(b->scratch_end, bytes, &end) || end > SIZE_MAX - CUDA_ALIGNMENT)
+        return mr_err_set(err, MR_E_TOO_LONG, "scratch memory of %zu bytes", bytes);
+    *out = (void *)(uintptr_t)(b->scratch + b->scratch_end);
+    b->scratch_end = mr_round_up(end, CUDA_ALIGNMENT);
+    return MR_OK;
+}
+
+mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {
+    const cuda_driver *d = b->be->driver;
+    void *args = (void *)(uintptr_t)desc->args;
+    cuda_kernel_node node = {.grid_x = desc->grid[0],
+                             .grid_y = desc->grid[1],
+                             .grid_z = 1,
+                             .block_x = desc->n_threads,
+                             .block_y = 1,
+                             .block_z = 1,
+                             .kernel_params = &args};
+    cuda_graph_node made = NULL;
+    MR_ASSERT(desc->args_bytes <= CUDA_MAX_ARGS);
+    if (!b->graph)
+        return MR_OK;
+    mr_status status = cuda_kernels_find(b->be, desc->kernel, &node.function, err);
+    if (status == MR_OK)
+        status = cuda_check(b->be, d->graph_add_kernel_node(&made, b->graph, b->waits, b->n_waits, &node),
+                            "add a kernel to a graph", err);
+    b->waits[0] = made; /* the next launch of the node waits for this one */
+    b->n_waits = 1;
+    b->n_launches++;
+    return status;
+}
+
+/* --- Nodes ------------------------------------------------------------------------------------------------------- */
+
+static const mr_tensor *tensor_at(const cuda_builder *b, int32_t id) {
+    return id == MR_NO_TENSOR ? NULL : &b->desc->tensors[id];
+}
+
+static cuda_node node_at(const cuda_builder *b, int32_t i) {
+    const mr_node *node = &b->desc->nodes[i];
+    cuda_node n = {.node = node, .out = tensor_at(b, node->out)};
+    for (int k = 0; k < MR_MAX_INPUTS; k++)
+        n.in[k] = tensor_at(b, node->in[k]);
+    return n;
+}
+
+static cuda_use use_of(const mr_tensor *t, bool is_written) {
+    return (cuda_use){(cuda_address)(uintptr_t)cuda_data(t), t->bytes, is_written};
+}
+
+/* Lists the memory that the node uses. An op without an output writes to its state. */
+static int32_t list_uses(const cuda_builder *b, const cuda_node *n, const node_plan *plan, cuda_use *out) {
+    int32_t n_uses = 0;
+    out[n_uses++] = (cuda_use){b->scratch + plan->scratch_first, plan->scratch_bytes, true};
+    if (n->out)
+        out[n_uses++] = use_of(n->out, true);
+    for (int i = 0; i < MR_MAX_INPUTS; i++)
+        if (n->in[i])
+            out[n_uses++] = use_of(n->in[i], !n->out && n->in[i]->storage == MR_STORAGE_STATE);
+    return n_uses;
+}
+
+/* Counts scratch memory. Nodes of one group have memory of their own, so that they can run at the same time. */
+static mr_status count_scratch(cuda_builder *b, size_t *out_bytes, mr_err *err) {
+    const mr_node *nodes = b->desc->nodes;
+    *out_bytes = 0;
+    for (int32_t i = 0; i < b->desc->n_nodes; i++) {
+        cuda_node n = node_at(b, i);
+        if (i == 0 || nodes[i].group != nodes[i - 1].group)
+            b->scratch_end = 0;
+        b->plans[i].scratch_first = b->scratch_end;
+        mr_status status = cuda_op_find(nodes[i].op)->plan(b, &n, err);
+        if (status != MR_OK)
+            return status;
+        b->plans[i].scratch_bytes = b->scratch_end - b->plans[i].scratch_first;
+        *out_bytes = b->scratch_end > *out_bytes ? b->scratch_end : *out_bytes;
+    }
+    return MR_OK;
+}
+
+/* Adds the launches of node i to the graph. */
+static mr_status add_node(cuda_builder *b, int32_t i, mr_err *err) {
+    node_plan *plan = &b->plans[i];
+    cuda_node n = node_at(b, i);
+    cuda_use uses[CUDA_MAX_USES];
+    int32_t n_before = cuda_order_add(b->order, uses, list_uses(b, &n, plan, uses), b->before);
+    b->waits[0] = b->begin;
+    for (int32_t k = 0; k < n_before; k++)
+        b->waits[k] = b->plans[b->before[k]].end;
+    b->n_waits = n_before > 0 ? (size_t)n_before : 1;
+    b->scratch_end = plan->scratch_first;
+    b->n_launches = 0;
+    mr_status status = cuda_op_find(n.node->op)->plan(b, &n, err);
+    if (status == MR_OK && b->n_launches == 0)
+        status = mr_err_set(err, MR_E_INTERNAL, "%s has no launch", mr_op_name(n.node->op));
+    plan->end = b->waits[0];
+    return status;
+}
+
+/* --- Programs ---------------------------------------------------------------------------------------------------- */
+
+static mr_status make_graph(cuda_builder *b, cuda_graph_exec *out, mr_err *err) {
+    cuda_backend *be = b->be;
+    const cuda_driver *d = be->driver;
+    cuda_begin_args args = cuda_record_args(be);
+    cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, sizeof args};
+    mr_status status = cuda_check(be, d->graph_create(&b->graph, 0), "create a graph", err);
+    if (status == MR_OK)
+        status = cuda_launch(b, &begin, err);
+    b->begin = b->waits[0];
+    for (int32_t i = 0; i < b->desc->n_nodes && status == MR_OK; i++)
+        status = add_node(b, i, err);
+    if (status == MR_OK)
+        status = cuda_check(be, d->graph_instantiate(out, b->graph, 0), "instantiate a graph", err);
+    if (status == MR_OK)
+        status = cuda_check(be, d->graph_upload(*out, be->stream), "upload a graph", err);
+    return status;
+}
+
+static mr_status build(cuda_builder *b, mr_program *p, mr_err *err) {
+    size_t n = (size_t)b->desc->n_nodes + 1, scratch_bytes = 0;
+    b->plans = mr_alloc_array(n, sizeof *b->plans);
+    b->before = mr_alloc_array(n, sizeof *b->before);
+    b->waits = mr_alloc_array(n, sizeof(cuda_graph_node));
+    if (!b->plans || !b->before || !b->waits)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", b->desc->n_nodes);
+    mr_status status = cuda_order_create(b->desc->n_nodes, &b->order, err);
+    if (status == MR_OK)
+        status = count_scratch(b, &scratch_bytes, err);
+    if (status == MR_OK && scratch_bytes > 0)
+        status = cuda_memory_alloc(b->be, scratch_bytes, "scratch memory of a program", &p->scratch, err);
+    b->scratch = p->scratch;
+    return status == MR_OK ? make_graph(b, &p->exec, err) : status;
+}
+
+mr_status cuda_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err) {
+    cuda_builder b = {.be = (cuda_backend *)base, .desc = desc};
+    mr_status status = cuda_enter(b.be, err);
+    if (status != MR_OK)
+        return status;
+    mr_program *p = mr_alloc(sizeof *p);
+    status = p ? build(&b, p, err) : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program");
+    if (b.graph)
+        (void)b.be->driver->graph_destroy(b.graph);
+    cuda_order_destroy(b.order);
+    mr_free(b.plans);
+    mr_free(b.before);
+    mr_free(b.waits);
+    if (status == MR_OK)
+        *out = p;
+    else
+        cuda_program_destroy(base, p);
+    return status;
+}
+
+void cuda_program_destroy(mr_backend *base, mr_program *p) {
+    cuda_backend *be = (cuda_backend *)base;
+    if (!p)
+        return;
+    (void)be->driver->ctx_set_current(be->context);
+    if (p->exec)
+        (void)be->driver->graph_exec_destroy(p->exec);
+    cuda_memory_free(be, p->scratch);
+    mr_free(p);
+}
+
+mr_status cuda_submit(mr_backend *base, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err) {
+    cuda_backend *be = (cuda_backend *)base;
+    mr_status status = cuda_enter(be, err);
+    if (status == MR_OK)
+        status = cuda_record_close(be, run->n_rows, err);
+    if (status == MR_OK)
+        status = cuda_check(be, be->driver->graph_launch(program->exec, be->stream), "launch a graph", err);
+    if (status == MR_OK)
+        *out = cuda_record_launched(be);
+    return status;
+}
