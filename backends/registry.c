@@ -7,10 +7,29 @@
 
 #include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
+#include "backends/cuda/cuda_backend.h"
 
 static mr_status create_cpu(const mr_backend_options *o, mr_backend **out, mr_err *err) {
     return mr_cpu_backend_create(&(mr_cpu_options){.n_threads = o->n_threads, .cpu_ids = o->cpu_ids}, out, err);
 }
+
+#ifdef MILLRACE_WITH_CUDA
+static mr_status create_cuda(const mr_backend_options *o, mr_backend **out, mr_err *err) {
+    mr_cuda_options options = {
+        .images = mr_cuda_images, .device = o->device, .n_sharers = o->n_sharers, .memory_bytes = o->memory_bytes};
+    mr_status status = cuda_driver_load(&options.driver, err);
+    return status == MR_OK ? mr_cuda_backend_create(&options, out, err) : status;
+}
+
+static int32_t count_cuda(void) {
+    const cuda_driver *driver = NULL;
+    mr_err ignored; /* create_cuda returns the same error */
+    return cuda_driver_load(&driver, &ignored) == MR_OK ? mr_cuda_count(driver) : 0;
+}
+#else
+#define create_cuda NULL
+#define count_cuda NULL
+#endif
 
 #ifdef MILLRACE_WITH_BLAS
 static mr_status create_blas(const mr_backend_options *o, mr_backend **out, mr_err *err) {
@@ -23,6 +42,13 @@ static mr_status create_blas(const mr_backend_options *o, mr_backend **out, mr_e
 
 const mr_backend_kind mr_backend_kind_cpu = {
     .name = "cpu", .about = "every operation, in exact numerics", .create = create_cpu, .exact = true};
+const mr_backend_kind mr_backend_kind_cuda = {
+    .name = "cuda",
+    .about = "layers on NVIDIA GPUs, in exact numerics",
+    .create = create_cuda,
+    .count = count_cuda,
+    .hint = "install the CUDA toolkit, 12.4 or newer, and build with -DMILLRACE_CUDA=ON",
+    .exact = true};
 const mr_backend_kind mr_backend_kind_blas = {
     .name = "blas",
     .about = "matrix products by a BLAS library, in fast numerics",

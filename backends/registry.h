@@ -31,7 +31,7 @@ typedef struct mr_backend_kind {
     bool exact;                        /* its backends may compute exact numerics: mr_device_info.exact */
 } mr_backend_kind;
 
-extern const mr_backend_kind mr_backend_kind_cpu, mr_backend_kind_blas;
+extern const mr_backend_kind mr_backend_kind_cpu, mr_backend_kind_cuda, mr_backend_kind_blas;
 /* In order of preference, except that the CPU comes first; NULL at the end. */
 extern const mr_backend_kind *const mr_backend_kinds[];
 

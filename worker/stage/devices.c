@@ -16,7 +16,7 @@ static bool is_auto(const mr_devices_config *config) {
 static bool wants(const mr_devices_config *config, const mr_backend_kind *kind) {
     if (kind == &mr_backend_kind_cpu || !config->backend || (!kind->exact && !config->is_fast))
         return false;
-    return is_auto(config) || strcmp(config->backend, kind->name) == 0;
+    return is_auto(config) ? kind->create != NULL : strcmp(config->backend, kind->name) == 0;
 }
 
 bool mr_devices_only_multiply(const mr_devices_config *config) {
