@@ -12,6 +12,17 @@
 
 #include "tests/cuda_emulation/gpu_emulated.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define EMULATOR_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define EMULATOR_ASAN 1
+#endif
+#endif
+#ifdef EMULATOR_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 extern "C" void mr_thread_set_denormals_flushed(void); /* engine/base/thread.h */
 
 namespace {
@@ -27,6 +38,7 @@ struct copy16 {
 struct fibre {
     void *stack_at;   /* where a switch continues */
     ucontext_t state; /* the same, where there is no switch of our own */
+    void *asan;       /* what AddressSanitizer keeps of the stack between switches */
     uint32_t thread;
     bool done;
     uint64_t *waits_for; /* NULL: it can run */
@@ -67,6 +79,27 @@ const emulator_kernel *kernels;
 
 void enter();
 
+/* Tell AddressSanitizer of switches: the one that leaves names the stack to come and a place for what is kept of its
+ * own, NULL if it ends; the one that arrives gives that place, and learns the stack before. */
+#ifdef EMULATOR_ASAN
+void leave(void **kept, const void *bottom, size_t bytes) {
+    __sanitizer_start_switch_fiber(kept, bottom, bytes);
+}
+void arrive(void *kept, const void **bottom, size_t *bytes) {
+    __sanitizer_finish_switch_fiber(kept, bottom, bytes);
+}
+#else
+void leave(void **, const void *, size_t) {}
+void arrive(void *, const void **, size_t *) {}
+#endif
+const void *main_bottom;
+size_t main_bytes;
+void *main_asan;
+
+uint8_t *stack_of(const fibre *f) {
+    return stacks + (size_t)f->thread * STACK_BYTES;
+}
+
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 void *main_at;
 /* Saves the registers that a function must keep (System V ABI for x86-64, 3.2.1), and continues at load. */
@@ -75,38 +108,51 @@ asm(".text\n.globl emulator_switch\nemulator_switch:\n"
     " push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
     " mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
     " pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n");
-void prepare(fibre *f, uint32_t i) {
-    void **top = (void **)(stacks + (size_t)(i + 1) * STACK_BYTES - 64);
+void prepare(fibre *f) {
+    void **top = (void **)(stack_of(f) + STACK_BYTES - 64);
     *--top = nullptr; /* the return address of enter, which never returns; it also aligns the stack */
     *--top = (void *)enter;
     for (int r = 0; r < 6; r++)
         *--top = nullptr;
     f->stack_at = top;
 }
-void to_main() {
+void switch_to_main() {
     emulator_switch(&current->stack_at, main_at);
 }
-void to_fibre(fibre *f) {
+void switch_to_fibre(fibre *f) {
     emulator_switch(&main_at, f->stack_at);
 }
 #else
 ucontext_t main_state;
-void prepare(fibre *f, uint32_t i) {
+void prepare(fibre *f) {
     getcontext(&f->state);
-    f->state.uc_stack.ss_sp = stacks + (size_t)i * STACK_BYTES;
+    f->state.uc_stack.ss_sp = stack_of(f);
     f->state.uc_stack.ss_size = STACK_BYTES;
     f->state.uc_link = nullptr;
     makecontext(&f->state, enter, 0);
 }
-void to_main() {
+void switch_to_main() {
     swapcontext(&current->state, &main_state);
 }
-void to_fibre(fibre *f) {
+void switch_to_fibre(fibre *f) {
     swapcontext(&main_state, &f->state);
 }
 #endif
 
+void to_main() {
+    leave(current->done ? nullptr : &current->asan, main_bottom, main_bytes);
+    switch_to_main();
+    arrive(current->asan, &main_bottom, &main_bytes);
+}
+
+void to_fibre(fibre *f) {
+    leave(&main_asan, stack_of(f), STACK_BYTES);
+    switch_to_fibre(f);
+    arrive(main_asan, nullptr, nullptr);
+}
+
 void enter() {
+    arrive(nullptr, &main_bottom, &main_bytes);
     kernel->body(kernel_args);
     emulator_copy_wait(0);
     current->done = true;
@@ -170,7 +216,7 @@ void run_block() {
         f->done = false;
         f->waits_for = nullptr;
         f->n_copies = f->group = 0;
-        prepare(f, i);
+        prepare(f);
     }
     n_live = n_threads_of_block;
     n_at_barrier = 0;
