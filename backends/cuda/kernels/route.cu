@@ -30,7 +30,6 @@ MR_INLINE int32_t take_best(uint32_t *key, int32_t n) {
         }
     uint32_t greatest = gpu_warp_max(best);
     at = ~gpu_warp_max(best == greatest ? ~at : 0u);
-    gpu_sync_warp();
     if (gpu_lane() == 0)
         key[at] = 0;
     return (int32_t)at;
