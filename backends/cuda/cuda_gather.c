@@ -24,9 +24,29 @@ static bool has_list_and_result(const mr_tensor *tensors, const mr_node *node) {
     return cuda_is_list(&tensors[node->in[1]], MR_TYPE_I32) && cuda_is_rows(&tensors[node->out], MR_TYPE_F32);
 }
 
+/* Whether embed.cu unpacks tables of this type. */
+static bool is_table(mr_type type) {
+    switch (type) {
+    case MR_TYPE_F32:
+    case MR_TYPE_F16:
+    case MR_TYPE_BF16:
+    case MR_TYPE_Q8_0:
+    case MR_TYPE_Q4_0:
+    case MR_TYPE_IQ4_NL:
+    case MR_TYPE_MXFP4:
+    case MR_TYPE_Q4_K:
+    case MR_TYPE_Q5_K:
+    case MR_TYPE_Q6_K:
+    case MR_TYPE_IQ4_XS:
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool supports_embed(const mr_tensor *tensors, const mr_node *node) {
     const mr_tensor *table = &tensors[node->in[0]];
-    return table->storage == MR_STORAGE_FILE && cuda_has_table(table->type) && has_list_and_result(tensors, node);
+    return table->storage == MR_STORAGE_FILE && is_table(table->type) && has_list_and_result(tensors, node);
 }
 
 static mr_status plan_embed(cuda_builder *b, const cuda_node *n, mr_err *err) {

@@ -19,24 +19,4 @@ typedef struct cuda_gather_args {
     uint32_t y_row_bytes;
 } cuda_gather_args;
 
-/* Whether EMBED reads tables of this type. */
-static inline int cuda_has_table(mr_type type) {
-    switch (type) {
-    case MR_TYPE_F32:
-    case MR_TYPE_F16:
-    case MR_TYPE_BF16:
-    case MR_TYPE_Q8_0:
-    case MR_TYPE_Q4_0:
-    case MR_TYPE_IQ4_NL:
-    case MR_TYPE_MXFP4:
-    case MR_TYPE_Q4_K:
-    case MR_TYPE_Q5_K:
-    case MR_TYPE_Q6_K:
-    case MR_TYPE_IQ4_XS:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 #endif
