@@ -11,8 +11,8 @@
  * The quants of a unit of tiles are words of 4 bytes. Word w of lane l lies at 512 (w / 4) + 16 l + 4 (w % 4), so that
  * a warp reads 512 bytes at once, 16 for each lane. Tile i of a unit has
  *   Q8_0    words 0..3: the registers
- *   Q4_0    words 2i, 2i + 1: register 2h in the low nibbles of word 2i + h, register 2h + 1 in the high ones; value + 8
- *           with the highest bit inverted, so that nibbles are values in two's complement
+ *   Q4_0    words 2i, 2i + 1: register 2h in the low nibbles of word 2i + h, register 2h + 1 in the high ones; values
+ *           in two's complement
  *   Q4_K    the same, with values 0..15
  *   Q5_K    the same, with bits 0-3 of the values; bit 4 of register j is bit 4 (i % 2) + j of the bytes of word
  *           16 + i / 2
@@ -54,16 +54,21 @@ enum {
     CUDA_SMALL_WARPS = 8,
 };
 
-/* PANEL_Q8_0_UNIT and so on, the numbers of cuda_panels.def. */
+#ifdef __cplusplus
+/* panel_q8_0 and so on: the numbers of cuda_panels.def. READS: reads of 16 bytes of a lane for the quants of a step. */
 #define PANEL(name, TYPE, unit, unit_bytes, step, step_bytes)                                                          \
-    enum {                                                                                                             \
-        PANEL_##TYPE##_UNIT = unit,                                                                                    \
-        PANEL_##TYPE##_UNIT_BYTES = unit_bytes,                                                                        \
-        PANEL_##TYPE##_STEP = step,                                                                                    \
-        PANEL_##TYPE##_STEP_BYTES = step_bytes,                                                                        \
+    struct panel_##name {                                                                                              \
+        enum {                                                                                                         \
+            UNIT = unit,                                                                                               \
+            UNIT_BYTES = unit_bytes,                                                                                   \
+            STEP = step,                                                                                               \
+            STEP_BYTES = step_bytes,                                                                                   \
+            READS = step / unit * unit_bytes / 512,                                                                    \
+        };                                                                                                             \
     };
 #include "backends/cuda/kernels/cuda_panels.def"
 #undef PANEL
+#endif
 
 /* Bytes of n_tiles tiles, if each n tiles have so many bytes; the last ones are whole. */
 MR_INLINE size_t cuda_tile_bytes(int32_t n_tiles, int32_t n, int32_t bytes) {

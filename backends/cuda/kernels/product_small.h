@@ -15,8 +15,9 @@
 /* Where a lane reads and what it has. */
 template <int NT> struct small_lane {
     const uint8_t *quants, *scales; /* the lane's first words of the panel; the panel's scales */
-    const uint8_t *q[NT];           /* activations of column g of each fragment */
-    const uint8_t *d[NT][2];        /* d of columns 2t and 2t + 1 */
+    const uint8_t *a;               /* activations */
+    uint32_t q[NT];                 /* where in a column g of each fragment begins */
+    uint32_t d[NT][2];              /* d of columns 2t and 2t + 1 */
     uint32_t sums;                  /* bytes from d to the sums */
     uint32_t g, t;
     int32_t n_rows;
@@ -48,7 +49,7 @@ MR_INLINE void small_read_scales(const small_lane<NT> &l, int n, int32_t tile, i
                                  activation_scales x[4]) {
     MR_UNROLL
     for (int c = 0; c < 2; c++) {
-        const uint8_t *at = l.d[n][c] + 4 * (size_t)tile;
+        const uint8_t *at = l.a + (l.d[n][c] + 4 * (uint32_t)tile);
         int d[4], sums[4];
         if (FULL)
             product_words(gpu_read((const gpu_int4 *)at), d);
@@ -88,7 +89,7 @@ MR_INLINE void small_multiply(const small_lane<NT> &l, const small_step<T> &step
         for (int i = 0; i < 4; i++)
             if (FULL || i < n_tiles) {
                 int b[2];
-                product_read_activations<T>(l.q[n] + (size_t)(tile + i) * CUDA_TILE, l.t, b);
+                product_read_activations<T>(l.a + (l.q[n] + CUDA_TILE * (uint32_t)tile) + CUDA_TILE * i, l.t, b);
                 product_multiply<T>(s.sums[i], a[i], b);
             }
         use(n, s, w);
@@ -120,6 +121,34 @@ MR_INLINE void small_add_step(const small_lane<NT> &l, const small_step<T> &step
         product_chain_block<T>(acc[n], block[n], T::scales(step.scales, 0));
 }
 
+/* A step by 8 columns before it is added to the chains: the sums of its tiles, or its block. */
+template <class T> struct small_sums {
+    small_quad<T> quads[T::STEP / 4];
+    float block[4];
+};
+template <class T>
+MR_INLINE void small_sum_step(const small_lane<1> &l, const small_step<T> &step, int32_t tile, small_sums<T> *out) {
+    if constexpr (T::RULE == PRODUCT_BLOCK)
+        for (int j = 0; j < 4; j++)
+            out->block[j] = 0;
+    MR_UNROLL
+    for (int i = 0; i < T::STEP / 4; i++)
+        small_multiply<T, true>(l, step, i, tile + 4 * i, 4, [&](int, const small_quad<T> &s, const weight_scales *w) {
+            if constexpr (T::RULE == PRODUCT_BLOCK)
+                small_chain<T, true>(out->block, s, w, 4);
+            else
+                out->quads[i] = s;
+        });
+}
+template <class T> MR_INLINE void small_add_sums(const small_sums<T> &s, const small_step<T> &step, float acc[4]) {
+    if constexpr (T::RULE == PRODUCT_BLOCK)
+        product_chain_block<T>(acc, s.block, T::scales(step.scales, 0));
+    else
+        MR_UNROLL
+    for (int i = 0; i < T::STEP; i++)
+        product_chain<T>(acc, s.quads[i / 4].sums[i % 4], T::scales(step.scales, i), s.quads[i / 4].x[i % 4]);
+}
+
 /* The results of a lane on their way from warp to warp. */
 template <int NT> struct small_baton { float acc[4 * NT][32]; };
 template <int NT> MR_INLINE void small_take(const small_baton<NT> &baton, float (*acc)[4]) {
@@ -134,37 +163,22 @@ template <int NT> MR_INLINE void small_pass(small_baton<NT> &baton, const float 
 }
 
 /* Adds a step for each warp of the block, in their order. All threads of the block call it; here: whether this warp has
- * a step. */
+ * a step. With 8 columns, there are registers for the sums of a step, so that all warps multiply at the same time. */
 template <class T, int NT, int WARPS>
 MR_INLINE void small_add_round(const small_lane<NT> &l, const small_step<T> &step, int32_t tile, bool here,
                                small_baton<NT> &baton) {
-    small_quad<T> quads[T::STEP / 4][NT];
-    float block[NT][4] = {};
-    if (here)
-        MR_UNROLL
-    for (int quad = 0; quad < T::STEP / 4; quad++)
-        small_multiply<T, true>(l, step, quad, tile + 4 * quad, 4,
-                                [&](int n, const small_quad<T> &s, const weight_scales w[4]) {
-                                    if (T::RULE == PRODUCT_BLOCK)
-                                        small_chain<T, true>(block[n], s, w, 4);
-                                    else
-                                        quads[quad][n] = s;
-                                });
+    small_sums<T> sums;
+    if constexpr (NT == 1)
+        if (here)
+            small_sum_step<T>(l, step, tile, &sums);
     for (int turn = 0; turn < WARPS; turn++) {
         if (here && (int)gpu_warp() == turn) {
             float acc[NT][4];
             small_take<NT>(baton, acc);
-            MR_UNROLL
-            for (int n = 0; n < NT; n++) {
-                if constexpr (T::RULE == PRODUCT_BLOCK) {
-                    product_chain_block<T>(acc[n], block[n], T::scales(step.scales, 0));
-                } else {
-                    MR_UNROLL
-                    for (int i = 0; i < T::STEP; i++)
-                        product_chain<T>(acc[n], quads[i / 4][n].sums[i % 4], T::scales(step.scales, i),
-                                         quads[i / 4][n].x[i % 4]);
-                }
-            }
+            if constexpr (NT == 1)
+                small_add_sums<T>(sums, step, acc[0]);
+            else
+                small_add_step<T, true, NT>(l, step, tile, 4, acc);
             small_pass<NT>(baton, acc);
         }
         gpu_sync();
@@ -174,7 +188,7 @@ MR_INLINE void small_add_round(const small_lane<NT> &l, const small_step<T> &ste
 /* Adds all whole steps. baton: with WARPS > 1, the results; acc: with one warp. */
 template <class T, int NT, int WARPS>
 MR_INLINE void small_add_steps(const small_lane<NT> &l, int32_t n_steps, small_baton<NT> &baton, float (*acc)[4]) {
-    enum { DEPTH = NT > 2 ? 2 : T::DEPTH }; /* many columns leave fewer registers, and hide the time of reads */
+    enum { DEPTH = WARPS > 1 || NT > 2 ? 8 / T::STEP : T::DEPTH }; /* the others hide the time of reads */
     const int32_t first = WARPS > 1 ? (int32_t)gpu_warp() : 0;
     small_step<T> ahead[DEPTH];
     MR_UNROLL
@@ -206,6 +220,7 @@ MR_INLINE small_lane<NT> small_lane_of(const cuda_product_args &a, const product
     const uint8_t *w = t.w + (size_t)panel * cuda_panel_bytes(a.k, T::UNIT, T::UNIT_BYTES, T::STEP, T::STEP_BYTES);
     l.quants = w + 16 * gpu_lane();
     l.scales = w + cuda_tile_bytes(n_tiles, T::UNIT, T::UNIT_BYTES);
+    l.a = t.a;
     l.sums = (uint32_t)a.k / 8;
     l.g = gpu_lane() / 4;
     l.t = gpu_lane() % 4;
@@ -214,11 +229,11 @@ MR_INLINE small_lane<NT> small_lane_of(const cuda_product_args &a, const product
     for (int n = 0; n < NT; n++) {
         auto row = [&](uint32_t column) {
             int32_t r = 8 * n + (int32_t)column;
-            return product_tile_row(a, t, r < t.n_rows ? r : t.n_rows - 1);
+            return (uint32_t)(product_tile_row(a, t, r < t.n_rows ? r : t.n_rows - 1) - t.a);
         };
         l.q[n] = row(l.g);
-        l.d[n][0] = row(2 * l.t) + a.k;
-        l.d[n][1] = row(2 * l.t + 1) + a.k;
+        l.d[n][0] = row(2 * l.t) + (uint32_t)a.k;
+        l.d[n][1] = row(2 * l.t + 1) + (uint32_t)a.k;
     }
     return l;
 }

@@ -19,10 +19,13 @@
 
 #include "backends/cuda/kernels/cuda_panels.h"
 #include "backends/cuda/kernels/gpu.h"
+#include "engine/tensor/quant.h"
 
 /* How a chain goes on. SCALE: a step for each tile. MIN: the same, then a step of the minimum. BLOCK: the tiles of a
  * step are a chain of their own, which then is a step. */
 enum product_rule { PRODUCT_SCALE, PRODUCT_MIN, PRODUCT_BLOCK };
+
+static constexpr float PRODUCT_OFFSET = 12582912.0f; /* 1.5 * 2^23 */
 
 /* The scales of two rows of a tile. SCALE: d of the rule. MIN: min is -(dmin * m). BLOCK: d of the block; factor[r][h]
  * of half h. */
@@ -41,43 +44,207 @@ MR_INLINE void product_words(gpu_int4 v, int out[4]) {
     out[3] = v.w;
 }
 
-/* Byte i of a word as a float, from the bits of 2^23 + byte. */
-MR_INLINE float product_byte(int word, int i) {
-    return mr_bits_f32((uint32_t)gpu_permute(word, 0x4b000000, 0x7650 | i));
+/* Byte i of a word, minus `minus`, as a float: from the bits of 2^23 + byte. */
+MR_INLINE float product_byte(int word, int i, int minus) {
+    return mr_bits_f32((uint32_t)gpu_permute(word, 0x4b000000, 0x7650 | i)) - (float)(0x800000 + minus);
 }
 MR_INLINE void product_halves(int word, float d[2]) {
     d[0] = gpu_half((uint16_t)(word & 0xffff));
     d[1] = gpu_half((uint16_t)((uint32_t)word >> 16));
 }
 
-/* --- The types ---------------------------------------------------------------------------------------------------- */
-/* READS: reads of 16 bytes of a lane for the quants of a step. WORDS: words of scales of a lane. DEPTH: steps that the
- * kernels of few rows read ahead. */
-
-struct product_q8_0 {
-    enum {
-        UNIT = PANEL_Q8_0_UNIT,
-        UNIT_BYTES = PANEL_Q8_0_UNIT_BYTES,
-        STEP = PANEL_Q8_0_STEP,
-        STEP_BYTES = PANEL_Q8_0_STEP_BYTES,
-        READS = 4,
-        WORDS = 4,
-        DEPTH = 3,
-    };
-    static constexpr product_rule RULE = PRODUCT_SCALE;
-    static constexpr float OFFSET = 12582912.0f; /* 1.5 * 2^23 */
-    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
-        MR_UNROLL
-        for (int j = 0; j < 4; j++)
-            a[j] = quants[4 * i + j];
+/* The values of nibbles 0 to 3 of a word in out[0], of nibbles 4 to 7 in out[1]. The four bytes of each word of the
+ * table are the values of four nibbles. */
+MR_INLINE void product_look_up(int word, const int table[4], int out[2]) {
+    uint32_t low = (uint32_t)word & 0x77777777u, from = ((uint32_t)word & 0x88888888u) >> 1 | 0x32103210u;
+    MR_UNROLL
+    for (int i = 0; i < 2; i++) {
+        int of_low = gpu_permute(table[0], table[1], (int)(low >> 16 * i)), /* if bit 3 is 0, else of_high */
+            of_high = gpu_permute(table[2], table[3], (int)(low >> 16 * i));
+        out[i] = gpu_permute(of_low, of_high, (int)(from >> 16 * i));
     }
-    /* step: the first scale of a step, in the device's memory. */
+}
+#define PRODUCT_WORD(a, b, c, d)                                                                                       \
+    (int)((uint32_t)(uint8_t)(a) | (uint32_t)(uint8_t)(b) << 8 | (uint32_t)(uint8_t)(c) << 16 |                        \
+          (uint32_t)(uint8_t)(d) << 24)
+#define PRODUCT_WORDS(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)                                                  \
+    { PRODUCT_WORD(a, b, c, d), PRODUCT_WORD(e, f, g, h), PRODUCT_WORD(i, j, k, l), PRODUCT_WORD(m, n, o, p) }
+#define PRODUCT_TABLE(...) PRODUCT_WORDS(__VA_ARGS__)
+MR_INLINE void product_look_up_iq4(int word, int out[2]) {
+    const int table[4] = PRODUCT_TABLE(MR_IQ4_VALUES);
+    product_look_up(word, table, out);
+}
+MR_INLINE void product_look_up_mxfp4(int word, int out[2]) {
+    const int table[4] = PRODUCT_TABLE(MR_MXFP4_VALUES);
+    product_look_up(word, table, out);
+}
+
+/* --- The types ---------------------------------------------------------------------------------------------------- */
+/* WORDS: words of scales of a lane. DEPTH: steps that the kernels of few rows read ahead. read_scales takes the first
+ * scale of a step in the device's memory; scales, unpack: tile i of the step. */
+
+/* A d for each row and tile. */
+struct product_d {
+    enum { WORDS = 4 };
+    static constexpr product_rule RULE = PRODUCT_SCALE;
     MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
         product_words(gpu_read((const gpu_int4 *)(step + 16 * g)), words);
     }
     MR_INLINE weight_scales scales(const int *words, int i) {
         weight_scales s;
         product_halves(words[i], s.d);
+        return s;
+    }
+};
+
+struct product_q8_0 : panel_q8_0, product_d {
+    enum { DEPTH = 3 };
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        MR_UNROLL
+        for (int j = 0; j < 4; j++)
+            a[j] = quants[4 * i + j];
+    }
+};
+
+/* The fragment has 16 times the values. */
+struct product_q4_0 : panel_q4_0, product_d {
+    enum { DEPTH = 4 };
+    static constexpr float OFFSET = PRODUCT_OFFSET / 16;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        MR_UNROLL
+        for (int h = 0; h < 2; h++) {
+            uint32_t w = (uint32_t)quants[2 * i + h];
+            a[2 * h] = (int)(w << 4 & 0xf0f0f0f0u);
+            a[2 * h + 1] = (int)(w & 0xf0f0f0f0u);
+        }
+    }
+};
+
+struct product_iq4_nl : panel_iq4_nl, product_d {
+    enum { DEPTH = 4 };
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        product_look_up_iq4(quants[2 * i], a);
+        product_look_up_iq4(quants[2 * i + 1], a + 2);
+    }
+};
+
+struct product_mxfp4 : panel_mxfp4 {
+    enum { WORDS = 2, DEPTH = 4 };
+    static constexpr product_rule RULE = PRODUCT_SCALE;
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        product_look_up_mxfp4(quants[2 * i], a);
+        product_look_up_mxfp4(quants[2 * i + 1], a + 2);
+    }
+    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+        gpu_int2 v = gpu_read((const gpu_int2 *)(step + 8 * g));
+        words[0] = v.x;
+        words[1] = v.y;
+    }
+    MR_INLINE weight_scales scales(const int *words, int i) {
+        weight_scales s;
+        MR_UNROLL
+        for (int r = 0; r < 2; r++)
+            s.d[r] = mr_mxfp4_scale((uint8_t)((uint32_t)words[i / 2] >> (16 * (i % 2) + 8 * r)));
+        return s;
+    }
+};
+
+struct product_iq4_xs : panel_iq4_xs {
+    enum { WORDS = 5, DEPTH = 2 };
+    static constexpr product_rule RULE = PRODUCT_SCALE;
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) { product_iq4_nl::unpack(quants, i, a); }
+    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+        words[0] = gpu_read((const int *)(step + 4 * g));
+        product_words(gpu_read((const gpu_int4 *)(step + 32 + 16 * g)), words + 1);
+    }
+    MR_INLINE weight_scales scales(const int *words, int i) {
+        weight_scales s;
+        product_halves(words[0], s.d);
+        MR_UNROLL
+        for (int r = 0; r < 2; r++)
+            s.d[r] *= product_byte(words[1 + i / 2], 2 * (i % 2) + r, 128);
+        return s;
+    }
+};
+
+struct product_q4_k : panel_q4_k {
+    enum { WORDS = 10, DEPTH = 2 };
+    static constexpr product_rule RULE = PRODUCT_MIN;
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        MR_UNROLL
+        for (int h = 0; h < 2; h++) {
+            uint32_t w = (uint32_t)quants[2 * i + h];
+            a[2 * h] = (int)(w & 0x0f0f0f0fu);
+            a[2 * h + 1] = (int)(w >> 4 & 0x0f0f0f0fu);
+        }
+    }
+    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+        gpu_int2 v = gpu_read((const gpu_int2 *)(step + 8 * g));
+        words[0] = v.x;
+        words[1] = v.y;
+        product_words(gpu_read((const gpu_int4 *)(step + 64 + 16 * g)), words + 2);
+        product_words(gpu_read((const gpu_int4 *)(step + 192 + 16 * g)), words + 6);
+    }
+    MR_INLINE weight_scales scales(const int *words, int i) {
+        weight_scales s;
+        product_halves(words[0], s.d);
+        product_halves(words[1], s.min);
+        MR_UNROLL
+        for (int r = 0; r < 2; r++) {
+            s.d[r] *= product_byte(words[2 + i], r, 0);
+            s.min[r] = -(s.min[r] * product_byte(words[2 + i], 2 + r, 0));
+        }
+        return s;
+    }
+};
+
+struct product_q5_k : panel_q5_k {
+    enum { WORDS = product_q4_k::WORDS, DEPTH = 2 };
+    static constexpr product_rule RULE = PRODUCT_MIN;
+    static constexpr float OFFSET = PRODUCT_OFFSET;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        product_q4_k::unpack(quants, i, a);
+        MR_UNROLL
+        for (int j = 0; j < 4; j++) {
+            uint32_t high = (uint32_t)quants[16 + i / 2];
+            int bit = 4 * (i % 2) + j; /* goes to bit 4 */
+            a[j] |= (int)((bit < 4 ? high << (4 - bit) : high >> (bit - 4)) & 0x10101010u);
+        }
+    }
+    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+        product_q4_k::read_scales(step, g, words);
+    }
+    MR_INLINE weight_scales scales(const int *words, int i) { return product_q4_k::scales(words, i); }
+};
+
+/* The fragment has 4 times the values. */
+struct product_q6_k : panel_q6_k {
+    enum { WORDS = 9, DEPTH = 2 };
+    static constexpr product_rule RULE = PRODUCT_BLOCK;
+    static constexpr float OFFSET = PRODUCT_OFFSET / 4;
+    MR_INLINE void unpack(const int *quants, int i, int a[4]) {
+        const uint32_t w[3] = {(uint32_t)quants[3 * i], (uint32_t)quants[3 * i + 1], (uint32_t)quants[3 * i + 2]};
+        MR_UNROLL
+        for (int j = 0; j < 3; j++)
+            a[j] = (int)(w[j] & 0xfcfcfcfcu);
+        a[3] = (int)((w[0] << 6 & 0xc0c0c0c0u) | (w[1] << 4 & 0x30303030u) | (w[2] << 2 & 0x0c0c0c0cu));
+    }
+    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+        words[0] = gpu_read((const int *)(step + 4 * g));
+        product_words(gpu_read((const gpu_int4 *)(step + 32 + 16 * g)), words + 1);
+        product_words(gpu_read((const gpu_int4 *)(step + 160 + 16 * g)), words + 5);
+    }
+    MR_INLINE weight_scales scales(const int *words, int i) {
+        weight_scales s;
+        product_halves(words[0], s.d);
+        MR_UNROLL
+        for (int b = 0; b < 4; b++)
+            s.factor[b / 2][b % 2] = product_byte(words[1 + i], b, 128);
         return s;
     }
 };

@@ -50,20 +50,25 @@ template <class T> MR_INLINE uint32_t repack_one_by_one(const repack_rows &p, in
 MR_INLINE uint32_t repack_halves(uint16_t low, uint16_t high) {
     return (uint32_t)low | (uint32_t)high << 16;
 }
+/* Nibble k of 32 in 16 bytes. */
+MR_INLINE uint32_t repack_nibble(const uint8_t *q, int k) {
+    return q[k % 16] >> k / 16 * 4 & 15;
+}
+template <class T> MR_INLINE uint32_t repack_d_of_block(const repack_rows &p, int32_t tile, int g) {
+    return repack_halves(repack_block<T>(p, g, tile).d, repack_block<T>(p, g + 8, tile).d);
+}
 /* d of word i of a step, for types with a d for each tile. */
 template <class T> MR_INLINE uint32_t repack_d(const repack_rows &p, int32_t step, int i) {
     int32_t tile = step + i % 4;
-    int g = i / 4;
-    return tile < p.n_tiles ? repack_halves(repack_block<T>(p, g, tile).d, repack_block<T>(p, g + 8, tile).d) : 0;
+    return tile < p.n_tiles ? repack_d_of_block<T>(p, tile, i / 4) : 0;
 }
 
 /* --- The types ---------------------------------------------------------------------------------------------------- */
 /* quants: word w of a lane, of the unit that begins with this tile. scales: word i of the step that begins with it. */
 
-struct repack_q8_0 {
+struct repack_q8_0 : panel_q8_0 {
     typedef mr_block_q8_0 block;
-    enum { TILES = 1, UNIT = PANEL_Q8_0_UNIT, STEP = PANEL_Q8_0_STEP };
-    enum { UNIT_BYTES = PANEL_Q8_0_UNIT_BYTES, STEP_BYTES = PANEL_Q8_0_STEP_BYTES };
+    enum { TILES = 1 };
     MR_INLINE uint32_t code(const block &b, int k) { return (uint8_t)b.q[k]; }
     MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
         uint32_t word = 0;
@@ -72,6 +77,142 @@ struct repack_q8_0 {
         return word;
     }
     MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) { return repack_d<repack_q8_0>(p, step, i); }
+};
+
+struct repack_q4_0 : panel_q4_0 {
+    typedef mr_block_q4_0 block;
+    enum { TILES = 1 };
+    MR_INLINE uint32_t code(const block &b, int k) { return repack_nibble(b.q, k) ^ 8; }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        return repack_low_high<repack_q4_0>(p, unit + w / 2, lane, w % 2);
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) { return repack_d<repack_q4_0>(p, step, i); }
+};
+
+struct repack_iq4_nl : panel_iq4_nl {
+    typedef mr_block_q4_0 block;
+    enum { TILES = 1 };
+    MR_INLINE uint32_t code(const block &b, int k) { return repack_nibble(b.q, k); }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        return repack_one_by_one<repack_iq4_nl>(p, unit + w / 2, lane, w % 2);
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) { return repack_d<repack_iq4_nl>(p, step, i); }
+};
+
+struct repack_mxfp4 : panel_mxfp4 {
+    typedef mr_block_mxfp4 block;
+    enum { TILES = 1 };
+    MR_INLINE uint32_t code(const block &b, int k) { return repack_nibble(b.q, k); }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        return repack_one_by_one<repack_mxfp4>(p, unit + w / 2, lane, w % 2);
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) {
+        uint32_t word = 0;
+        for (int b = 0; b < 4; b++) {
+            int32_t tile = step + i % 2 * 2 + b / 2;
+            word |= tile < p.n_tiles ? (uint32_t)repack_block<repack_mxfp4>(p, i / 2 + b % 2 * 8, tile).e << 8 * b : 0;
+        }
+        return word;
+    }
+};
+
+struct repack_iq4_xs : panel_iq4_xs {
+    typedef mr_block_iq4_xs block;
+    enum { TILES = 8, D_WORDS = 8 };
+    MR_INLINE uint32_t code(const block &b, int k) { return repack_nibble(b.q + k / 32 * 16, k % 32); }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        return repack_one_by_one<repack_iq4_xs>(p, unit + w / 2, lane, w % 2);
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) {
+        if (i < D_WORDS)
+            return repack_d_of_block<repack_iq4_xs>(p, step, i);
+        uint32_t word = 0;
+        i -= D_WORDS;
+        for (int b = 0; b < 4; b++) {
+            const block &of = repack_block<repack_iq4_xs>(p, i / 4 + b % 2 * 8, step);
+            word |= (uint32_t)(mr_iq4_xs_scale(&of, i % 4 * 2 + b / 2) + 128) << 8 * b;
+        }
+        return word;
+    }
+};
+
+/* Scales of Q4_K and Q5_K. */
+template <class T> MR_INLINE uint32_t repack_scales_k4(const repack_rows &p, int32_t step, int i) {
+    enum { D_WORDS = 16 };
+    if (i < D_WORDS && i % 2 == 0)
+        return repack_d_of_block<T>(p, step, i / 2);
+    if (i < D_WORDS)
+        return repack_halves(repack_block<T>(p, i / 2, step).dmin, repack_block<T>(p, i / 2 + 8, step).dmin);
+    uint32_t word = 0;
+    i -= D_WORDS;
+    for (int r = 0; r < 2; r++) {
+        uint8_t sc, m;
+        mr_q4_k_scale(repack_block<T>(p, i % 32 / 4 + 8 * r, step).scales, i / 32 * 4 + i % 4, &sc, &m);
+        word |= (uint32_t)sc << 8 * r | (uint32_t)m << (16 + 8 * r);
+    }
+    return word;
+}
+
+struct repack_q4_k : panel_q4_k {
+    typedef mr_block_q4_k block;
+    enum { TILES = 8 };
+    MR_INLINE uint32_t code(const block &b, int k) { return mr_q4_k_value(&b, k); }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        return repack_low_high<repack_q4_k>(p, unit + w / 2, lane, w % 2);
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) {
+        return repack_scales_k4<repack_q4_k>(p, step, i);
+    }
+};
+
+struct repack_q5_k : panel_q5_k {
+    typedef mr_block_q5_k block;
+    enum { TILES = 8, LOW_WORDS = 16 };
+    MR_INLINE uint32_t code(const block &b, int k) {
+        return (b.q[k / 64 * 32 + k % 32] >> k / 32 % 2 * 4 & 15) | (b.high[k % 32] >> k / 32 & 1) << 4;
+    }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        if (w < LOW_WORDS)
+            return repack_low_high<repack_q5_k>(p, unit + w / 2, lane, w % 2);
+        uint32_t word = 0;
+        for (int i = 0; i < 32; i++) { /* byte i / 8, bit i % 8 */
+            int32_t tile = unit + 2 * (w - LOW_WORDS) + i % 8 / 4;
+            int j = i % 4;
+            word |= repack_code<repack_q5_k>(p, repack_row(lane, j), tile, repack_k(lane, j) + i / 8) >> 4 << i;
+        }
+        return word;
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) {
+        return repack_scales_k4<repack_q5_k>(p, step, i);
+    }
+};
+
+struct repack_q6_k : panel_q6_k {
+    typedef mr_block_q6_k block;
+    enum { TILES = 8, D_WORDS = 8 };
+    MR_INLINE uint32_t code(const block &b, int k) { return mr_q6_k_value(&b, k) ^ 32u; }
+    MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
+        uint32_t word = 0;
+        int32_t tile = unit + w / 3;
+        int c = w % 3, k = lane % 4 * 4;
+        for (int i = 0; i < 4; i++) {
+            uint32_t own = repack_code<repack_q6_k>(p, repack_row(lane, c), tile, c / 2 * 16 + k + i),
+                     last = repack_code<repack_q6_k>(p, repack_row(lane, 3), tile, 16 + k + i);
+            word |= (own << 2 | (last >> (4 - 2 * c) & 3)) << 8 * i;
+        }
+        return word;
+    }
+    MR_INLINE uint32_t scales(const repack_rows &p, int32_t step, int i) {
+        if (i < D_WORDS)
+            return repack_d_of_block<repack_q6_k>(p, step, i);
+        uint32_t word = 0;
+        i -= D_WORDS;
+        for (int b = 0; b < 4; b++) {
+            const block &of = repack_block<repack_q6_k>(p, i % 32 / 4 + b / 2 * 8, step);
+            word |= (uint32_t)(of.sc[i / 32 * 8 + i % 4 * 2 + b % 2] + 128) << 8 * b;
+        }
+        return word;
+    }
 };
 
 /* --- Panels ------------------------------------------------------------------------------------------------------- */
