@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include "tests/cuda_emulation/emulator_traffic.h"
 #include "tests/cuda_emulation/gpu_emulated.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -64,7 +65,7 @@ uint64_t n_barriers;
 int barrier_line;
 emulator_order order = EMULATOR_FORWARD;
 uint64_t drawn;
-bool order_is_set;
+bool order_is_set, counts_traffic;
 emulator_counts counts;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 const emulator_kernel *kernels;
@@ -183,6 +184,12 @@ uint32_t pick(uint32_t i, uint32_t n, uint32_t first) {
     return order == EMULATOR_DRAWN ? (first / 2 + (first % 2 ? i : n - i)) % n : i;
 }
 
+/* All threads of the block have stopped. */
+void count_block() {
+    for (uint32_t w = 0; counts_traffic && w < n_threads_of_block / LANES; w++)
+        traffic_count(w, &counts);
+}
+
 bool run_lane(fibre *f) {
     if (f->done || (f->waits_for && *f->waits_for < f->until))
         return false;
@@ -228,6 +235,7 @@ void run_block() {
         if (!moved)
             stop("threads wait for ever", barrier_line, warps[0].line);
     }
+    count_block();
     counts.n_blocks++;
 }
 
@@ -256,6 +264,7 @@ void emulator_sync(int line) {
     if (++n_at_barrier == n_live) {
         n_at_barrier = 0;
         n_barriers++;
+        count_block();
         return;
     }
     wait_for(&n_barriers, n_barriers + 1);
@@ -271,23 +280,25 @@ void emulator_meet(void *mine, void (*meet)(void **slots), int line) {
         meet(w->slots);
         w->n = 0;
         w->n_meetings++;
+        if (counts_traffic)
+            traffic_count(current->thread / LANES, &counts);
         return;
     }
     wait_for(&w->n_meetings, w->n_meetings + 1);
 }
 
-void emulator_copy16(void *shared, const void *global) {
+void emulator_copy16(void *shared, const void *global, int line) {
     fibre *f = current;
     if ((uintptr_t)shared % 16 || (uintptr_t)global % 16)
-        stop("a copy of 16 bytes is not aligned to 16", 0, 0);
+        stop("a copy of 16 bytes is not aligned to 16", line, 0);
     if (f->n_copies == MAX_COPIES)
-        stop("a thread has too many copies under way", MAX_COPIES, 0);
+        stop("a thread has too many copies under way", line, 0);
     copy16 *c = &f->copies[f->n_copies++];
     c->to = shared;
     c->group = f->group;
     memcpy(c->bytes, global, 16);
     memset(shared, 0xa5, 16);
-    counts.read_bytes += 16;
+    emulator_count_read(global, 16, line);
 }
 
 void emulator_copy_commit() {
@@ -306,15 +317,18 @@ void emulator_copy_wait(int n_groups) {
 }
 
 void emulator_count_read(const void *at, size_t bytes, int line) {
-    (void)line;
     if ((uintptr_t)at % bytes)
         stop("a read of the device's memory is not aligned", line, 0);
     counts.read_bytes += bytes;
+    if (counts_traffic)
+        traffic_add(current->thread, TRAFFIC_DEVICE, at, bytes, line);
 }
 
 void emulator_count_shared(const void *at, size_t bytes, int line) {
     if ((uintptr_t)at % bytes)
         stop("a read of shared memory is not aligned", line, 0);
+    if (counts_traffic)
+        traffic_add(current->thread, TRAFFIC_SHARED, at, bytes, line);
 }
 
 emulator_kernel::emulator_kernel(const char *kernel_name, uint32_t threads, size_t bytes,
@@ -369,6 +383,10 @@ void emulator_set_order(emulator_order new_order, uint64_t seed) {
     order = new_order;
     drawn = seed;
     order_is_set = true;
+}
+
+void emulator_count_traffic(bool on) {
+    counts_traffic = on;
 }
 
 emulator_counts emulator_get_counts(void) {

@@ -12,6 +12,7 @@
 #ifndef MR_TESTS_CUDA_EMULATION_EMULATOR_H
 #define MR_TESTS_CUDA_EMULATION_EMULATOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,13 +27,15 @@ typedef struct emulator_grid {
 
 typedef enum emulator_order { EMULATOR_FORWARD, EMULATOR_REVERSED, EMULATOR_DRAWN } emulator_order;
 
-/* Counts of all kernels since emulator_reset_counts. A warp's read of the device's memory by gpu_read takes one sector
- * for each 32 bytes that it touches. Bank conflicts: turns of a warp's gpu_read_shared beyond those that its bytes
- * need. */
+/* Counts of all kernels since emulator_reset_counts. The last three are counted while emulator_count_traffic is on, for
+ * instructions of warps (emulator_traffic.h). A read of the device's memory takes a sector for each piece of 32 bytes
+ * that its lanes touch. A read of shared memory takes turns: in a turn, each of 32 banks gives a word of 4 bytes to any
+ * lanes; lanes that read 8 or 16 bytes come 16 or 8 in a turn. Bank conflicts are turns beyond these. */
 typedef struct emulator_counts {
     uint64_t n_launches, n_blocks, n_switches;
-    uint64_t read_bytes, n_sectors; /* of gpu_read and gpu_copy16 */
-    uint64_t n_shared_turns, n_bank_conflicts;
+    uint64_t read_bytes;                       /* of gpu_read and gpu_copy16 */
+    uint64_t n_sectors;                        /* of these */
+    uint64_t n_shared_turns, n_bank_conflicts; /* of gpu_read_shared */
 } emulator_counts;
 
 /* NULL: there is no kernel of this name. */
@@ -46,6 +49,8 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
 /* The order of threads and warps of later launches. seed: of DRAWN. The environment variable EMULATOR_ORDER (forward,
  * reversed, or a number as seed) sets the order of a process. */
 void emulator_set_order(emulator_order order, uint64_t seed);
+/* Slows kernels down. Off at first. */
+void emulator_count_traffic(bool on);
 emulator_counts emulator_get_counts(void);
 void emulator_reset_counts(void);
 

@@ -40,7 +40,7 @@ void emulator_sync(int line);
 /* Waits for all lanes of the warp; the last one to come calls meet(slots), slots in the order of lanes. */
 void emulator_meet(void *mine, void (*meet)(void **slots), int line);
 /* Copies of the fibre that runs: the bytes arrive when their group is waited for, rubbish until then. */
-void emulator_copy16(void *shared, const void *global);
+void emulator_copy16(void *shared, const void *global, int line);
 void emulator_copy_commit();
 void emulator_copy_wait(int n_groups);
 /* A lane reads bytes of the device's memory, or of shared memory, in this line. */
@@ -175,8 +175,8 @@ static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int line = __
     emulator_meet(&own, emulator_mma_k16, line);
 }
 
-static inline void gpu_copy16(void *shared, const void *global) {
-    emulator_copy16(shared, global);
+static inline void gpu_copy16(void *shared, const void *global, int line = __builtin_LINE()) {
+    emulator_copy16(shared, global, line);
 }
 static inline void gpu_copy_commit() {
     emulator_copy_commit();
