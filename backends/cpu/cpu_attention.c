@@ -100,7 +100,8 @@ void cpu_cut_destroy(cpu_cut *c) {
 
 /* Query heads of a unit. The last unit of a KV head may have fewer. */
 static int32_t unit_heads(const mr_attention_args *a) {
-    int32_t group = a->n_heads / a->n_kv_heads, most = mr_attention_most(a->v_dim), n = (group + most - 1) / most;
+    int32_t group = a->n_heads / a->n_kv_heads, most = mr_attention_most(a->k_dim, a->v_dim),
+            n = (group + most - 1) / most;
     return (group + n - 1) / n;
 }
 
@@ -132,7 +133,7 @@ static int64_t find_runs(cpu_cut *c, const mr_attention_args *a, int32_t n_rows,
 
 /* Adds the tasks of the run. share: the work that one task should have. */
 static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, int64_t share, int32_t *n_chains) {
-    int32_t most = mr_attention_most(a->v_dim) / (unit_heads(a) * (r->row_last - r->row_first));
+    int32_t most = mr_attention_most(a->k_dim, a->v_dim) / (unit_heads(a) * (r->row_last - r->row_first));
     int32_t n_parts = r->part_last - r->part_first, length = r->n_positions, n_units = a->n_kv_heads * units_each(a);
     bool is_chain = length > share && n_parts > 1;
     if (is_chain)
@@ -157,7 +158,7 @@ static void add_tasks(cpu_cut *c, attention_run *r, const mr_attention_args *a, 
 
 void cpu_cut_make(const cpu_backend *be, cpu_cut *c, const mr_run *run) {
     mr_attention_args a = attention_args(c->last_user);
-    int32_t max_rows = mr_attention_most(a.v_dim) / unit_heads(&a), n = 0, n_chains = 0;
+    int32_t max_rows = mr_attention_most(a.k_dim, a.v_dim) / unit_heads(&a), n = 0, n_chains = 0;
     int64_t work = find_runs(c, &a, cpu_real_rows(c->last_user, run), max_rows);
     int64_t share = be->n_threads > 1 ? work / (be->n_threads * TASKS_PER_THREAD) : work;
     c->n_tasks = 0;

@@ -128,10 +128,13 @@ typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, 
 /* Rule C: y[n] = x[n] held below the cap; x and y may be the same. */
 typedef void mr_soft_cap_fn(const float *x, float *y, int32_t n, float cap);
 
-/* --- Keys, values, attention: rules K and T --------------------------------------------------------------------------
- * The store of one layer has for each block, one head after the other: keys [k_dim][16] in k_store and values
- * [16][v_dim] in v_store. F16, F32: these elements. Q8_0: all elements as i8, then f16 scales: of keys
- * [k_dim / 32][16], of values [16][v_dim / 32]. A slot is block * 16 + position % 16. */
+/* --- Keys, values, attention: rules K, T, T8 -------------------------------------------------------------------------
+ * The store of one layer has for each block, one head after the other: keys in k_store and values in v_store.
+ *   F16, F32  keys [k_dim][16], values [16][v_dim]
+ *   Q8_0      i8 keys [k_dim / 4][16][4], then f16 scales [k_dim / 32][16];
+ *             i8 values [16 / 4][v_dim][4], then f16 scales [v_dim / 32][16]
+ * So integer products find the four k of a lane side by side: four head elements of a key, or one head element of the
+ * values at four positions. A slot is block * 16 + position % 16. */
 /* Bytes of the keys (or values) of one block and head, with dim elements for each position. 0: the type cannot hold
  * keys and values, or dim does not fit. */
 static inline size_t mr_kv_head_bytes(mr_type type, int32_t dim) {
@@ -148,13 +151,24 @@ static inline size_t mr_kv_head_bytes(mr_type type, int32_t dim) {
     }
 }
 
-/* Positions of a partition (rule T); most queries of a chain; most floats of the weighted sums of a chain's queries. */
+/* Where element i of the key or value in column t of a Q8_0 block lies. dim: elements of a head. */
+static inline int32_t mr_kv_key_at(int32_t i, int32_t t) {
+    return (i / 4 * MR_KV_BLOCK + t) * 4 + i % 4;
+}
+static inline int32_t mr_kv_value_at(int32_t i, int32_t t, int32_t dim) {
+    return (t / 4 * dim + i) * 4 + t % 4;
+}
+
+/* Positions of a partition (rule T); most queries of a chain; most elements of all weighted sums, and of all queries,
+ * of a chain. */
 enum {
     MR_ATTENTION_PARTITION = 512,
     MR_ATTENTION_QUERIES = 48,
     MR_ATTENTION_SUMS = 6144,
+    MR_ATTENTION_ELEMENTS = 7680,
     MR_ATTENTION_DIM = 1024, /* most elements of a head */
 };
+#define MR_ATTENTION_INT 16256.0f /* rule T8: the largest integer of queries and weights, 127 * 128 */
 
 typedef struct mr_kv_write_args {
     const float *k, *v; /* [rows][n_kv_heads][k_dim] and [rows][n_kv_heads][v_dim] */
@@ -216,9 +230,9 @@ static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t 
     return args->window && n > args->window ? n - args->window : 0;
 }
 /* The most queries (rows times heads) of one chain. */
-static inline int32_t mr_attention_most(int32_t v_dim) {
-    int32_t n = MR_ATTENTION_SUMS / v_dim;
-    return n < MR_ATTENTION_QUERIES ? n : MR_ATTENTION_QUERIES;
+static inline int32_t mr_attention_most(int32_t k_dim, int32_t v_dim) {
+    int32_t n = mr_min_i32(MR_ATTENTION_SUMS / v_dim, MR_ATTENTION_ELEMENTS / k_dim);
+    return mr_min_i32(n, MR_ATTENTION_QUERIES);
 }
 /* Waits until all partitions before this one are merged. Threads must claim partitions in ascending order. */
 void mr_attention_chain_wait(mr_attention_chain *chain, int32_t partition);

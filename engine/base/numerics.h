@@ -5,6 +5,6 @@
 
 /* The number in the heading of engine/NUMERICS.md. Every change of a rule raises the number. All ranks of a job must
  * have the same one. */
-enum { MR_NUMERICS_VERSION = 3 };
+enum { MR_NUMERICS_VERSION = 4 };
 
 #endif

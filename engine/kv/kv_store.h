@@ -1,8 +1,8 @@
 /* engine/kv/kv_store.h - the keys and values of the layers that a stage has on one backend, in blocks of MR_KV_BLOCK
  * positions.
  * Layout of a layer: keys [block][kv head][k_dim][16], values [block][kv head][16][v_dim] (rule K). A block is a row of
- * the tensor. In q8_0 each KV head of a block has its elements first and then its scales: [k_dim / 32][16] for keys,
- * [16][v_dim / 32] for values. Layers may differ in their heads.
+ * the tensor. In q8_0 each KV head of a block has its elements first, keys [k_dim / 4][16][4] or values [4][v_dim][4],
+ * and then their scales, [k_dim / 32][16] or [v_dim / 32][16]. Layers may differ in their heads.
  * The store knows blocks by number only. The coordinator's ledger knows which sequence owns which block.
  * Owns:    one buffer on the backend and its tensors, all allocated at create. Borrows: the backend, which outlives the
  *          store.

@@ -22,9 +22,9 @@ typedef struct golden_case {
     bool has_experts;
 } golden_case;
 
-/* What keys and values in q8_0 may add to the error; 1.8e-4 at most were measured, a third of what A8 activations
- * add. */
-static const double Q8_0_KV = 2e-4;
+/* What keys and values in q8_0 may add to the error. 2.5e-4 were measured for llama-Q4_0, and 2.0e-4 at most for the
+ * others. A8 activations add 6e-4. */
+static const double Q8_0_KV = 3e-4;
 /* With experts so small a change lets some rows choose others (16 of 160 here); 8.0e-3 was measured, 2.8e-4 for the
  * median row. */
 static const double Q8_0_KV_EXPERTS = 1e-2;

@@ -219,13 +219,13 @@ static float kv_read(const mr_kv_write_args *a, const void *store, int32_t slot,
     const char *head = (const char *)store + (size_t)(slot / MR_KV_BLOCK) * block_bytes +
                        (KV_HEADS - 1) * mr_kv_head_bytes(a->kv_type, dim);
     int32_t at = is_key ? d * MR_KV_BLOCK + t : t * dim + d;
-    int32_t scale_at = is_key ? d / 32 * MR_KV_BLOCK + t : t * (dim / 32) + d / 32;
+    int32_t byte_at = is_key ? d / 4 * 64 + t * 4 + d % 4 : t / 4 * dim * 4 + d * 4 + t % 4;
     if (a->kv_type == MR_TYPE_F32)
         return ((const float *)(const void *)head)[at];
     if (a->kv_type == MR_TYPE_F16)
         return mr_f16_to_f32(((const uint16_t *)(const void *)head)[at]);
     const uint16_t *scales = (const uint16_t *)(const void *)(head + dim * MR_KV_BLOCK);
-    return mr_f16_to_f32(scales[scale_at]) * (float)((const int8_t *)head)[at];
+    return mr_f16_to_f32(scales[d / 32 * MR_KV_BLOCK + t]) * (float)((const int8_t *)head)[byte_at];
 }
 
 /* Whether the store may hold y for x. amax: the largest magnitude of the 32 values with the same scale. */

@@ -1,7 +1,8 @@
-/* backends/cpu/kernels/attention_avx512.c - rule T (attention_vec.h) with AVX-512 F, BW, VL, DQ.
+/* backends/cpu/kernels/attention_avx512.c - rules T and T8 (attention_vec.h) with AVX-512 F, BW, VL, DQ, VNNI.
  * A product of 6 queries and 4 vectors keeps 24 sums in registers and loads 10 values for 24 fma. With f16, a product
  * of 8 queries and 2 vectors is faster, because a conversion costs as much as two fma. */
 // SPDX-License-Identifier: Apache-2.0
+#include "backends/cpu/kernels/attention_int8_avx512.h"
 #include "backends/cpu/kernels/vec_avx512.h"
 
 enum { MAX_QUERIES = 8 }; /* of one product */

@@ -135,14 +135,21 @@ PRODUCT_SHAPES
 static product_fn *const PRODUCTS[SOURCES][MAX_QUERIES + 1][MAX_VECTORS + 1] = {PRODUCT_SHAPES};
 #undef PRODUCT
 
+/* The next n cache lines to prefetch; NULL: none. */
+MR_INLINE const char *ahead_lines(ahead *w, int32_t n) {
+    if (w->run_idx >= w->n_runs)
+        return NULL;
+    const char *lines = w->run[w->run_idx] + w->offset;
+    w->offset += n * LINE;
+    if (w->offset >= w->run_bytes)
+        w->offset = 0, w->run_idx++;
+    return lines;
+}
+
 /* Lets the segments of p prefetch the next memory of w. */
 static void ahead_take(ahead *w, product *p, int32_t n_lines) {
-    for (int32_t s = 0; s < p->n_segments; s++) {
-        p->ahead[s] = w->run_idx < w->n_runs ? w->run[w->run_idx] + w->offset : NULL;
-        w->offset += p->n[s] * n_lines * LINE;
-        if (w->offset >= w->run_bytes)
-            w->offset = 0, w->run_idx++;
-    }
+    for (int32_t s = 0; s < p->n_segments; s++)
+        p->ahead[s] = ahead_lines(w, p->n[s] * n_lines);
 }
 
 /* Computes vectors 0 .. n_vectors - 1 for n_queries, with the widest functions that there are. */

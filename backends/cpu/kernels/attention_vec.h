@@ -1,12 +1,13 @@
-/* backends/cpu/kernels/attention_vec.h - rule T on 16 lanes, with the same bits as attention_scalar.c.
+/* backends/cpu/kernels/attention_vec.h - rules T and T8 on 16 lanes, with the same bits as attention_scalar.c.
  * Layout of the store: see kernels.h.
  *
  * A block of queries (rows of one sequence in position order, times the heads that share a KV head) is computed tile by
  * tile, 64 positions each: scores (lanes are positions), then weights, then values (lanes are head elements). With few
- * queries, f16 is converted in registers, once for all queries of a product. With more queries, and always for q8_0, a
- * part of the tile is converted once for the whole block, into a buffer of 16 KiB: the stage. The order of accumulation
- * is that of rule T for each query, whatever the block. A tile may hold positions that a query does not see. Their
- * scores are computed and then replaced. Their values are never multiplied, because 0 * infinity is not 0.
+ * queries, f16 is converted in registers, once for all queries of a product. With more queries, a part of the tile is
+ * converted once for the whole block, into a buffer of 16 KiB: the stage. q8_0 has integer products of its own
+ * (attention_int8_vec.h). The order of accumulation is that of the rule for each query, whatever the block. A tile
+ * may hold positions that a query does not see. Their scores are computed and then replaced. Their values are never
+ * multiplied in float, because 0 * infinity is not 0.
  * Include after vec_avx512.h or the like with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
@@ -16,116 +17,10 @@
 #include <string.h>
 
 #include "backends/cpu/kernels.h"
+#include "backends/cpu/kernels/attention_block.h"
+#include "backends/cpu/kernels/attention_int8_vec.h"
 #include "backends/cpu/kernels/attention_product.h"
 #include "backends/cpu/kernels/vec_exp.h"
-
-enum {
-    TILE = 64,
-    PARTITION = MR_ATTENTION_PARTITION,
-    TILE_BLOCKS = TILE / MR_KV_BLOCK,
-    BLOCK_QUERIES = MR_ATTENTION_QUERIES,
-    BLOCK_SUMS = MR_ATTENTION_SUMS, /* floats: 48 queries of 128 elements, 24 of 256, 12 of 512 */
-    STAGE_WIDTH = 64,               /* head elements staged at once */
-    PART_QUERIES = 6,               /* most queries of a product from the stage, or where MAX_QUERIES do not suffice */
-};
-
-/* Queries of one sequence and their state; 60 KiB. Each of n_kv KV heads has n queries, in order of position: query
- * g * n + j is query j of KV head kv_first + g. */
-typedef struct block {
-    const mr_attention_args *args;
-    const int32_t *kv_blocks;
-    int32_t kv_first, n_kv, n, n_positions; /* n_positions: 1 + the last position that any query of the block sees */
-    int32_t head_first, group;              /* query heads of each KV head: group of them, from this one on */
-    int32_t k_head_bytes, v_head_bytes;     /* of one KV head in a block of the store */
-    source from;                            /* of products */
-    const float *q[BLOCK_QUERIES];
-    float *out[BLOCK_QUERIES];                         /* holds the sums of the merged partitions until the end */
-    int32_t first[BLOCK_QUERIES], last[BLOCK_QUERIES]; /* the query sees positions [first, last) */
-    float m[BLOCK_QUERIES], sink[BLOCK_QUERIES], scale[BLOCK_QUERIES]; /* scale: of scores */
-    float factor[BLOCK_QUERIES + 16]; /* the present sums are multiplied by it when a tile is added */
-    float *all_m, *all_l;             /* of the merged partitions: in the chain, or own_m and own_l */
-    float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
-    _Alignas(64) float l[BLOCK_QUERIES * 16];
-    float scores[BLOCK_QUERIES * TILE]; /* of the tile; later its weights */
-    float o[BLOCK_SUMS];                /* [query][v_dim] */
-    float stage[STAGE_WIDTH * TILE];
-    ahead next;
-} block;
-
-/* One tile and KV head of a block. Queries [first, last) see at least one position of the tile. */
-typedef struct tile {
-    int32_t position, first, last, n_positions; /* n_positions: how many positions of the tile exist */
-    const char *k[TILE_BLOCKS], *v[TILE_BLOCKS];
-    const char *next_k[TILE_BLOCKS]; /* [n_next] keys of the next tile, to prefetch */
-    int32_t n_next;
-} tile;
-
-static int32_t blocks_of(int32_t n_positions) {
-    return (n_positions + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
-}
-
-static int32_t clamp_lanes(int32_t n) {
-    return n < 0 ? 0 : mr_min_i32(n, 16);
-}
-
-/* Query j sees positions [hidden, visible) of the tile. */
-static int32_t tile_hidden(const block *u, const tile *t, int32_t j) {
-    return u->first[j] > t->position ? u->first[j] - t->position : 0;
-}
-static int32_t tile_visible(const block *u, const tile *t, int32_t j) {
-    return mr_min_i32(u->last[j] - t->position, TILE);
-}
-static bool sees_all(const block *u, const tile *t, int32_t j) {
-    return u->first[j] <= t->position && u->last[j] >= t->position + TILE;
-}
-
-/* How many of the remaining n queries the next product takes, so that all products have nearly the same number. */
-static int32_t next_queries(const block *u, int32_t n) {
-    int32_t parts =
-        n <= (u->from == SOURCE_STAGE ? PART_QUERIES : MAX_QUERIES) ? 1 : (n + PART_QUERIES - 1) / PART_QUERIES;
-    return (n + parts - 1) / parts;
-}
-
-/* --- Memory ------------------------------------------------------------------------------------------------------ */
-
-/* Finds the blocks of keys that hold positions [position, position + n), n <= 64. */
-static void find_keys(const block *u, int32_t kv_head, int32_t position, int32_t n, const char *out[TILE_BLOCKS]) {
-    const char *head = (const char *)u->args->k_store + (int64_t)kv_head * u->k_head_bytes;
-    for (int32_t i = 0; i < blocks_of(n); i++)
-        out[i] = head + u->kv_blocks[position / MR_KV_BLOCK + i] * (int64_t)u->args->k_block_bytes;
-}
-static void find_values(const block *u, int32_t kv_head, int32_t position, int32_t n, const char *out[TILE_BLOCKS]) {
-    const char *head = (const char *)u->args->v_store + (int64_t)kv_head * u->v_head_bytes;
-    for (int32_t i = 0; i < blocks_of(n); i++)
-        out[i] = head + u->kv_blocks[position / MR_KV_BLOCK + i] * (int64_t)u->args->v_block_bytes;
-}
-
-static void tile_init(tile *t, const block *u, int32_t position, int32_t g) {
-    bool is_last = g + 1 == u->n_kv; /* the first KV head of the next tile follows */
-    int32_t next = is_last ? position + TILE : position, next_head = u->kv_first + (is_last ? 0 : g + 1);
-    int32_t n_next = mr_min_i32(u->n_positions - next, TILE);
-    t->position = position;
-    t->first = g * u->n;
-    t->last = t->first + u->n;
-    while (u->last[t->first] <= position) /* the last query sees the last position */
-        t->first++;
-    while (t->last > t->first && u->first[t->last - 1] >= position + TILE)
-        t->last--;
-    t->n_positions = mr_min_i32(u->n_positions - position, TILE);
-    t->n_next = n_next > 0 ? blocks_of(n_next) : 0;
-    find_keys(u, u->kv_first + g, position, t->n_positions, t->k);
-    find_values(u, u->kv_first + g, position, t->n_positions, t->v);
-    find_keys(u, next_head, next, n_next, t->next_k);
-}
-
-/* Lets the products that follow prefetch these blocks, bytes of each. */
-static void start_ahead(block *u, const char *const *blocks, int32_t n, int32_t bytes) {
-    u->next.run_bytes = bytes;
-    u->next.n_runs = n;
-    u->next.run_idx = u->next.offset = 0;
-    for (int32_t i = 0; i < n; i++)
-        u->next.run[i] = blocks[i];
-}
 
 /* --- Scores ------------------------------------------------------------------------------------------------------ */
 
@@ -148,30 +43,14 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     }
 }
 
-/* The scales of a Q8_0 block of keys or values, dim elements for each position. */
-static const uint16_t *scales_of(const char *kv, int32_t dim) {
-    return (const uint16_t *)(const void *)(kv + dim * MR_KV_BLOCK);
-}
-
-/* Converts head elements [d, d + n) of the tile's keys to f32. out_k: for each block, keys [n][16] in the stage. */
+/* Converts head elements [d, d + n) of the tile's F16 keys. out_k: for each block, keys [n][16] in the stage. */
 static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void *out_k[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
         float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
         out_k[i] = stage;
-        if (u->args->kv_type == MR_TYPE_F16) {
-            const uint16_t *k = (const uint16_t *)t->k[i] + d * MR_KV_BLOCK;
-            for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
-                v16_store(stage + e, v16_load_f16(k + e));
-            continue;
-        }
-        const int8_t *k = (const int8_t *)t->k[i] + d * MR_KV_BLOCK;
-        const uint16_t *scales = scales_of(t->k[i], u->args->k_dim) + d / 32 * MR_KV_BLOCK;
-        for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 32 * 16, scales += MR_KV_BLOCK) {
-            v16 scale = v16_load_f16(scales);
-            MR_UNROLL
-            for (int32_t j = e; j < e + 32 * 16; j += 16)
-                v16_store(stage + j, v16_mul(v16_load_i8(k + j), scale));
-        }
+        const uint16_t *k = (const uint16_t *)(const void *)t->k[i] + d * MR_KV_BLOCK;
+        for (int32_t e = 0; e < n * MR_KV_BLOCK; e += 16)
+            v16_store(stage + e, v16_load_f16(k + e));
     }
 }
 
@@ -194,17 +73,20 @@ static void tile_scores(block *u, const tile *t) {
 
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
-/* x in lanes [first, last), other in the other lanes. */
-MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
-    x = v16_select(v16m_first(clamp_lanes(last)), x, other);
-    return v16_select(v16m_first(clamp_lanes(first)), other, x);
+/* max: the maximum of the tile's scores; without rule T8, also of all scores before. */
+MR_INLINE void set_maximum(block *u, int32_t j, float max) {
+    float old = u->m[j];
+    u->tile_m[j] = max;
+    u->m[j] = max > old ? max : old;
+    u->factor[j] = old == -INFINITY ? old : old - u->m[j];
+    u->share[j] = max - u->m[j];
 }
 
 /* Scales the scores of query j, which sees positions [first, last) of the tile, and takes their maximum. */
 MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, const bool is_full, const bool has_cap) {
-    v16 scale = v16_set1(u->scale[j]), max = v16_set1(u->m[j]);
+    v16 scale = v16_set1(u->scale[j]), max = v16_set1(u->is_int8 ? -INFINITY : u->m[j]);
     v16 cap = v16_set1(u->args->soft_cap), inverse = v16_set1(1.0f / u->args->soft_cap);
-    float *scores = u->scores + j * TILE, old = u->m[j];
+    float *scores = u->scores + j * TILE;
     MR_UNROLL
     for (int i = 0; i < TILE; i += 16) {
         v16 s = v16_mul(v16_load(scores + i), scale);
@@ -215,13 +97,12 @@ MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, co
         v16_store(scores + i, s);
         max = v16_max(s, max); /* a NaN in s leaves max as it is */
     }
-    u->m[j] = v16_reduce_max(max);
-    u->factor[j] = old == -INFINITY ? old : old - u->m[j];
+    set_maximum(u, j, v16_reduce_max(max));
 }
 
 /* Turns the scores of query j into weights, and adds the weights to the lanes l. */
 MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const bool is_full) {
-    v16 w[TILE / 16], m = v16_set1(u->m[j]);
+    v16 w[TILE / 16], m = v16_set1(u->tile_m[j]);
     float *scores = u->scores + j * TILE, *l = u->l + j * 16;
     MR_UNROLL
     for (int i = 0; i < TILE / 16; i++) {
@@ -231,7 +112,11 @@ MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const boo
         v16_store(scores + 16 * i, w[i]);
     }
     v16 sum = v16_add(v16_add(v16_add(w[0], w[1]), w[2]), w[3]);
-    v16_store(l, v16_fma(v16_load(l), v16_set1(u->factor[j]), sum));
+    v16 factor = v16_set1(u->factor[j]);
+    if (u->is_int8)
+        v16_store(l, v16_fma(sum, v16_set1(u->share[j]), v16_mul(v16_load(l), factor)));
+    else
+        v16_store(l, v16_fma(v16_load(l), factor, sum));
 }
 
 /* In three loops over the queries: in each loop, the work on one query is independent of the others, so it overlaps. */
@@ -248,6 +133,8 @@ static void tile_weights(block *u, const tile *t) {
     }
     for (int32_t j = t->first; j < t->last; j += 16)
         v16_store(u->factor + j, v16_exp_declining(v16_load(u->factor + j)));
+    for (int32_t j = t->first; u->is_int8 && j < t->last; j += 16)
+        v16_store(u->share + j, v16_exp_declining(v16_load(u->share + j)));
     for (int32_t j = t->first; j < t->last; j++) {
         if (sees_all(u, t, j))
             weigh(u, j, 0, TILE, true);
@@ -258,40 +145,13 @@ static void tile_weights(block *u, const tile *t) {
 
 /* --- Values ------------------------------------------------------------------------------------------------------ */
 
-/* Converts n elements of a Q8_0 value. The first one is number d of its block of 32, and scales[0] is that block's. */
-MR_INLINE void stage_value_q8(const int8_t *v, const float *scales, int32_t d, const int32_t n, float *stage) {
-    MR_UNROLL
-    for (int32_t e = 0; e < n; e += 16)
-        v16_store(stage + e, v16_mul(v16_load_i8(v + e), v16_set1(scales[(uint32_t)(d + e) / 32])));
-}
-
-/* Converts head elements [d, d + n) of n_rows values of a Q8_0 block. */
-static void stage_values_q8(const block *u, const char *stored, int32_t n_rows, int32_t d, int32_t n, float *stage) {
-    int32_t dim = u->args->v_dim, n_scales = dim / 32; /* of a value */
-    const int8_t *v = (const int8_t *)stored + d;
-    float scales[MR_ATTENTION_DIM / 32 * MR_KV_BLOCK];
-    for (int32_t i = 0; i < n_scales; i++)
-        v16_store(scales + 16 * i, v16_load_f16(scales_of(stored, dim) + 16 * i));
-    const float *of_row = scales + d / 32;
-    for (int32_t row = 0; row < n_rows; row++, v += dim, of_row += n_scales, stage += n)
-        if (n == STAGE_WIDTH && d % 32 == 0) /* unrolled */
-            stage_value_q8(v, of_row, 0, STAGE_WIDTH, stage);
-        else
-            stage_value_q8(v, of_row, d % 32, n, stage);
-}
-
-/* Converts head elements [d, d + n) of the tile's values to f32 in the stage: [position][n]. */
+/* Converts head elements [d, d + n) of the tile's F16 values to f32 in the stage: [position][n]. */
 static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     int32_t dim = u->args->v_dim;
     for (int32_t p = 0; p < t->n_positions; p += MR_KV_BLOCK) {
         int32_t n_rows = mr_min_i32(t->n_positions - p, MR_KV_BLOCK);
-        const char *stored = t->v[p / MR_KV_BLOCK];
         float *stage = u->stage + p * n;
-        if (u->args->kv_type != MR_TYPE_F16) {
-            stage_values_q8(u, stored, n_rows, d, n, stage);
-            continue;
-        }
-        const uint16_t *v = (const uint16_t *)stored + d;
+        const uint16_t *v = (const uint16_t *)(const void *)t->v[p / MR_KV_BLOCK] + d;
         for (int32_t row = 0; row < n_rows; row++, v += dim, stage += n)
             for (int32_t e = 0; e < n; e += 16)
                 v16_store(stage + e, v16_load_f16(v + e));
@@ -406,9 +266,15 @@ static void run_partition(block *u, int32_t start) {
             tile_init(&t, u, p, g);
             if (t.first >= t.last) /* no query sees the tile: it lies between the windows of two queries */
                 continue;
-            tile_scores(u, &t);
+            if (u->is_int8)
+                int8_scores(u, &t);
+            else
+                tile_scores(u, &t);
             tile_weights(u, &t);
-            tile_values(u, &t);
+            if (u->is_int8)
+                int8_values(u, &t);
+            else
+                tile_values(u, &t);
         }
 }
 
@@ -431,6 +297,7 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
     u->n = n;
     u->kv_first = kv_first;
     u->n_kv = n_kv;
+    u->is_int8 = a->kv_type == MR_TYPE_Q8_0;
     u->from = a->kv_type == MR_TYPE_F32                       ? SOURCE_F32
               : a->kv_type == MR_TYPE_F16 && n <= MAX_QUERIES ? SOURCE_F16
                                                               : SOURCE_STAGE;
@@ -443,9 +310,12 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
         u->scale[i] = mr_attention_scale(a, r);
         u->first[i] = mr_attention_first(a, r);
         u->last[i] = a->row_position[r] + 1;
+        if (u->is_int8)
+            int8_query(u, i);
     }
     u->n_positions = u->last[n - 1];
-    memset(u->factor, 0, sizeof u->factor); /* tile_weights also computes lanes behind the last query of a KV head */
+    memset(u->factor, 0, sizeof u->factor);
+    memset(u->share, 0, sizeof u->share); /* tile_weights also computes lanes behind the last query of a KV head */
 }
 
 /* Computes all partitions. */
@@ -485,7 +355,7 @@ MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part
     u.v_head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->v_dim);
     int32_t all = a->n_heads / a->n_kv_heads, group = mr_min_i32(part->head_last - part->head_first, all);
     int32_t kv_first = part->head_first / all, kv_last = kv_first + (part->head_last - part->head_first) / group;
-    int32_t most = mr_attention_most(a->v_dim);
+    int32_t most = mr_attention_most(a->k_dim, a->v_dim);
     u.head_first = part->head_first % all;
     u.group = group;
     if (part->chain) {

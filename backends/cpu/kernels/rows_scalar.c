@@ -11,11 +11,6 @@
 #include "engine/base/fmath.h"
 #include "engine/tensor/f16.h"
 
-/* Nearest integer, ties to even, for |x| < 2^22. */
-static float round_even(float x) {
-    return (x + MR_EXPF_MAGIC) - MR_EXPF_MAGIC;
-}
-
 /* The largest |x| of 32 elements by their bits: a NaN counts as larger than infinity, and denormals are not flushed. */
 static float max_abs_32(const float *x) {
     uint32_t max = 0;
@@ -142,8 +137,8 @@ static void kv_put(void *store, int32_t i, float x, mr_type type) {
         ((float *)store)[i] = x;
 }
 
-/* Rule K for 32 head elements in q8_0: writes q[i * step] and returns the scale. */
-static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
+/* Rule K for 32 head elements in q8_0. Returns the scale. */
+static uint16_t kv_quantize(const float x[32], int8_t q[32]) {
     float amax = max_abs_32(x);
     uint16_t half = mr_f32_to_f16(amax / 127.0f);
     float d = mr_f16_to_f32(half);
@@ -151,27 +146,30 @@ static uint16_t kv_put_q8_0(const float x[32], int8_t *q, int32_t step) {
     for (int32_t i = 0; i < 32; i++) {
         float r = is_number && d > 0.0f ? x[i] * (1.0f / d) : 0.0f;
         r = r > 127.0f ? 127.0f : r < -127.0f ? -127.0f : r;
-        q[i * step] = (int8_t)round_even(r);
+        q[i] = (int8_t)round_even(r);
     }
     return is_number ? half : MR_F16_NAN;
 }
 
-/* Writes one head of one row into column t of the keys [dim][16]. */
-static void kv_put_key(mr_type type, const float *k, int32_t dim, uint8_t *store, int32_t t) {
+/* Writes one head of one row into column t of a q8_0 block. */
+static void kv_put_q8_0(const float *x, int32_t dim, uint8_t *store, int32_t t, bool is_key) {
     uint16_t *scales = (uint16_t *)(void *)(store + dim * MR_KV_BLOCK) + t;
-    for (int32_t i = 0; type == MR_TYPE_Q8_0 && i < dim; i += 32)
-        scales[i / 32 * MR_KV_BLOCK] = kv_put_q8_0(k + i, (int8_t *)store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
-    for (int32_t i = 0; type != MR_TYPE_Q8_0 && i < dim; i++)
-        kv_put(store, i * MR_KV_BLOCK + t, k[i], type);
+    int8_t q[32];
+    for (int32_t i = 0; i < dim; i++) {
+        if (i % 32 == 0)
+            scales[i / 32 * MR_KV_BLOCK] = kv_quantize(x + i, q);
+        ((int8_t *)store)[is_key ? mr_kv_key_at(i, t) : mr_kv_value_at(i, t, dim)] = q[i % 32];
+    }
 }
 
-/* The same into row t of the values [16][dim]. */
-static void kv_put_value(mr_type type, const float *v, int32_t dim, uint8_t *store, int32_t t) {
-    uint16_t *scales = (uint16_t *)(void *)(store + dim * MR_KV_BLOCK) + t * (dim / 32);
-    for (int32_t i = 0; type == MR_TYPE_Q8_0 && i < dim; i += 32)
-        scales[i / 32] = kv_put_q8_0(v + i, (int8_t *)store + t * dim + i, 1);
-    for (int32_t i = 0; type != MR_TYPE_Q8_0 && i < dim; i++)
-        kv_put(store, t * dim + i, v[i], type);
+/* Writes one head of one row into column t of the keys [dim][16] or row t of the values [16][dim]. */
+static void kv_put_head(mr_type type, const float *x, int32_t dim, uint8_t *store, int32_t t, bool is_key) {
+    if (type == MR_TYPE_Q8_0) {
+        kv_put_q8_0(x, dim, store, t, is_key);
+        return;
+    }
+    for (int32_t i = 0; i < dim; i++)
+        kv_put(store, is_key ? i * MR_KV_BLOCK + t : t * dim + i, x[i], type);
 }
 
 /* Rule K. */
@@ -185,8 +183,8 @@ void mr_kv_write_scalar(const mr_kv_write_args *a, int32_t row_first, int32_t ro
         uint8_t *v_store = (uint8_t *)a->v_store + block * a->v_block_bytes;
         int32_t t = a->slots[r] % MR_KV_BLOCK;
         for (int32_t h = 0; h < a->n_kv_heads; h++) {
-            kv_put_key(a->kv_type, k + h * a->k_dim, a->k_dim, k_store + (size_t)h * k_bytes, t);
-            kv_put_value(a->kv_type, v + h * a->v_dim, a->v_dim, v_store + (size_t)h * v_bytes, t);
+            kv_put_head(a->kv_type, k + h * a->k_dim, a->k_dim, k_store + (size_t)h * k_bytes, t, true);
+            kv_put_head(a->kv_type, v + h * a->v_dim, a->v_dim, v_store + (size_t)h * v_bytes, t, false);
         }
     }
 }

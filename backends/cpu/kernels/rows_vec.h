@@ -177,21 +177,31 @@ MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
     }
 }
 
-/* Rule K for 32 head elements in q8_0: writes q[i * step] and returns the scale. */
-MR_INLINE uint16_t kv_write_q8_0(const float *x, int8_t *q, const int32_t step) {
+/* Rule K for 32 head elements in q8_0. Returns the scale. */
+MR_INLINE uint16_t kv_quantize(const float *x, int8_t q[32]) {
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
     float amax = mr_bits_f32((uint32_t)v16i_reduce_max(v16i_max(v16_abs_bits(x0), v16_abs_bits(x1))));
     uint16_t half = mr_f32_to_f16(amax / 127.0f);
     float d = mr_f16_to_f32(half);
-    int8_t row[32] = {0};
+    memset(q, 0, 32);
     if (amax <= FLT_MAX && d <= FLT_MAX && d > 0.0f) {
         v16 inverse = v16_set1(1.0f / d), most = v16_set1(127.0f), least = v16_set1(-127.0f);
-        v16i_store_i8(row, v16_round(v16_max(v16_min(v16_mul(x0, inverse), most), least)));
-        v16i_store_i8(row + 16, v16_round(v16_max(v16_min(v16_mul(x1, inverse), most), least)));
+        v16i_store_i8(q, v16_round(v16_max(v16_min(v16_mul(x0, inverse), most), least)));
+        v16i_store_i8(q + 16, v16_round(v16_max(v16_min(v16_mul(x1, inverse), most), least)));
     }
-    for (int32_t i = 0; i < 32; i++)
-        q[i * step] = row[i];
     return amax <= FLT_MAX && d <= FLT_MAX ? half : MR_F16_NAN;
+}
+/* Rule K for one head of one row, which goes into column t of a q8_0 block. */
+MR_INLINE void kv_write_q8_0(const float *x, int32_t dim, void *store, int32_t t, const bool is_key) {
+    uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t;
+    int8_t q[32], *to = store;
+    for (int32_t i = 0; i < dim; i += 32) {
+        scales[i / 32 * MR_KV_BLOCK] = kv_quantize(x + i, q);
+        for (int32_t j = 0; is_key && j < 32; j += 4)
+            memcpy(to + mr_kv_key_at(i + j, t), q + j, 4);
+        for (int32_t j = 0; !is_key && j < 32; j++)
+            to[mr_kv_value_at(i + j, t, dim)] = q[j];
+    }
 }
 /* Rule K for one head of one row: k goes into column t of the keys [dim][16]. */
 MR_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, void *store, int32_t t) {
@@ -206,9 +216,7 @@ MR_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, voi
                 column[(i + j) * MR_KV_BLOCK] = half[j];
         }
     } else {
-        uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t;
-        for (int32_t i = 0; i < dim; i += 32)
-            scales[i / 32 * MR_KV_BLOCK] = kv_write_q8_0(k + i, (int8_t *)store + i * MR_KV_BLOCK + t, MR_KV_BLOCK);
+        kv_write_q8_0(k, dim, store, t, true);
     }
 }
 /* The same for v, which goes into row t of the values [16][dim]. */
@@ -219,9 +227,7 @@ MR_INLINE void kv_write_value(const mr_type type, const float *v, int32_t dim, v
         for (int32_t i = 0; i < dim; i += 16)
             v16_store_f16((uint16_t *)store + t * dim + i, v16_load(v + i));
     } else {
-        uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t * (dim / 32);
-        for (int32_t i = 0; i < dim; i += 32)
-            scales[i / 32] = kv_write_q8_0(v + i, (int8_t *)store + t * dim + i, 1);
+        kv_write_q8_0(v, dim, store, t, false);
     }
 }
 

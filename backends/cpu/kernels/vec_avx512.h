@@ -39,6 +39,9 @@ MR_INLINE void v16_store_n(float *p, v16 x, int32_t n) {
 MR_INLINE v16 v16_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
+MR_INLINE v16 v16_from_i32(v16i a) {
+    return _mm512_cvtepi32_ps(a);
+}
 MR_INLINE v16 v16_load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }

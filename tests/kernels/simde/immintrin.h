@@ -125,6 +125,12 @@ static inline simde__m128i _mm512_cvtepi32_epi8(simde__m512i a) {
 
 /* --- Arithmetic -------------------------------------------------------------------------------------------------- */
 
+static inline simde__m512i _mm512_srai_epi32(simde__m512i a, int n) {
+    lanes512 x = {.si = a};
+    for (int k = 0; k < 16; k++)
+        x.i[k] >>= n;
+    return x.si;
+}
 /* SIMDe rounds between multiplication and addition if the machine has no fused operation. */
 static inline lanes512 lanes_fma(lanes512 x, lanes512 y, lanes512 z, int n) {
     for (int k = 0; k < n; k++)
