@@ -3,8 +3,8 @@
 #include "backends/cuda/cuda_products_float.h"
 #include "backends/cuda/cuda_products_int.h"
 
-static_assert(sizeof(cuda_repack_panel_args) <= CUDA_MAX_ARGS, "the argument of a kernel");
-static_assert(sizeof(cuda_repack_float_args) <= CUDA_MAX_ARGS, "the argument of a kernel");
+_Static_assert(sizeof(cuda_repack_panel_args) <= CUDA_MAX_ARGS, "the argument of a kernel");
+_Static_assert(sizeof(cuda_repack_float_args) <= CUDA_MAX_ARGS, "the argument of a kernel");
 
 /* A type has a layout as quants, as floats, or none. */
 size_t cuda_weight_bytes(mr_type type, int32_t columns, int32_t rows) {

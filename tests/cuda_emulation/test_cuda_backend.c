@@ -4,7 +4,9 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/cuda/cuda_order.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "tests/cuda_emulation/driver.h"
+#include "tests/cuda_emulation/emulator.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
 
@@ -108,6 +110,62 @@ static void test_sets_wait_for_a_launch(void **state) {
     get(be, b, 0, got, sizeof got);
     assert_int_equal(emulated_driver_counts().n_launches, 1);
     be->ops->buffer_destroy(be, b);
+    destroy(be);
+}
+
+/* --- Weights ----------------------------------------------------------------------------------------------------- */
+
+/* A matrix that goes up in several pieces lies in memory as the kernel that repacks it as a whole writes it. Calls in
+ * front of it and behind it keep their places. */
+static void test_weights(void **state) {
+    (void)state;
+    enum { COLS = 100000, ROWS = 3 * 2 * 16 + 3, GUARD = 512 };
+    mr_backend *be = create(&(emulated_options){.seed = 5, .max_delay_us = 100});
+    uint8_t guard[GUARD], rubbish[GUARD], after[GUARD];
+    mr_tensor t;
+    mr_fence fence = 0;
+    mr_err err = {0};
+    size_t bytes = 0;
+    expect_ok(be->ops->weight_bytes(be, MR_TYPE_F16, COLS, ROWS, &bytes, &err), &err);
+    assert_true(mr_tensor_init(&t, "w", MR_TYPE_F16, COLS, ROWS, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
+    const size_t file_bytes = t.row_bytes * ROWS;
+    uint8_t *src = mr_alloc(file_bytes), *want = mr_alloc(bytes), *got = mr_alloc(bytes);
+    assert_true(src && want && got && file_bytes > 2 * 8 * 1024 * 1024);
+    for (size_t i = 0; i < file_bytes; i++)
+        src[i] = (uint8_t)(i * 31 + i / 1000);
+    cuda_launch_desc l;
+    _Alignas(16) uint8_t args[CUDA_MAX_ARGS];
+    cuda_weight_repack(&(cuda_repack){MR_TYPE_F16, COLS, ROWS, src, want}, args, &l);
+    emulator_launch(emulator_find(l.kernel), (emulator_grid){l.grid[0], l.grid[1], 1}, l.n_threads, l.args);
+
+    t.buffer = create_buffer(be, bytes + 2 * GUARD);
+    t.offset = GUARD;
+    t.bytes = bytes;
+    expect_ok(be->ops->pin(be, src, file_bytes, &err), &err);
+    memset(guard, 0x11, sizeof guard);
+    memset(rubbish, 0x22, sizeof rubbish);
+    (void)set(be, t.buffer, GUARD, rubbish, sizeof rubbish);
+    (void)set(be, t.buffer, 0, guard, sizeof guard);
+    (void)set(be, t.buffer, GUARD + bytes, guard, sizeof guard);
+    int32_t n_waits = emulated_driver_counts().n_waits;
+    expect_ok(be->ops->weight_load(be, &t, src, &fence, &err), &err);
+    assert_int_equal(emulated_driver_counts().n_waits, n_waits);
+    expect_ok(be->ops->wait(be, fence, MR_NEVER, &err), &err);
+    be->ops->unpin(be, src);
+    get(be, t.buffer, GUARD, got, bytes);
+    assert_memory_equal(got, want, bytes);
+    for (int end = 0; end < 2; end++) {
+        get(be, t.buffer, end ? GUARD + bytes : 0, after, sizeof after);
+        assert_memory_equal(after, guard, sizeof guard);
+    }
+
+    t.ne[1] += 16; /* does not fit into the buffer */
+    expect_fails(be->ops->weight_load(be, &t, src, &fence, &err), MR_E_INTERNAL, &err, "outside a buffer");
+    expect_fails(be->ops->weight_bytes(be, MR_TYPE_F32, 1000000, 16, &bytes, &err), MR_E_UNSUPPORTED, &err, "1000000");
+    mr_free(src);
+    mr_free(want);
+    mr_free(got);
+    be->ops->buffer_destroy(be, t.buffer);
     destroy(be);
 }
 
@@ -463,6 +521,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sets),
         cmocka_unit_test(test_sets_wait_for_a_launch),
+        cmocka_unit_test(test_weights),
         cmocka_unit_test(test_nodes_wait_for_each_other),
         cmocka_unit_test(test_cost_of_a_step),
         cmocka_unit_test(test_order),
