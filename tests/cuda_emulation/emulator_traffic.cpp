@@ -70,7 +70,7 @@ void traffic_add(uint32_t thread, traffic_memory memory, const void *at, size_t 
     reads[thread].push_back({(uintptr_t)at, line, (uint8_t)bytes, (uint8_t)memory, false});
 }
 
-/* Takes the first read of the lane that is like the other one; 0: there is none. begin: all reads before it are taken. */
+/* Takes the first read of the lane that is like the other one; 0: there is none. All reads before begin are taken. */
 static uintptr_t take(std::vector<read> &lane, size_t &begin, const read &like) {
     while (begin < lane.size() && lane[begin].taken)
         begin++;
