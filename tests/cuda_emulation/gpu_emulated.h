@@ -15,7 +15,8 @@
 #define MR_CONSTANT static const
 #define MR_UNROLL
 #define MR_NO_UNROLL
-#define MR_KERNEL(name, args_t, max_threads)                                                                           \
+#define MR_NO_UNROLL
+#define MR_KERNEL(name, args_t, max_threads, ...)                                                                      \
     static void name##_body(const args_t &a);                                                                          \
     static const emulator_kernel name##_kernel(#name, max_threads, sizeof(args_t),                                     \
                                                [](const void *args) { name##_body(*(const args_t *)args); });          \
@@ -166,11 +167,13 @@ struct emulator_mma {
 };
 void emulator_mma_k32(void **slots); /* of emulator_mma; emulator_mma.cpp */
 void emulator_mma_k16(void **slots);
-static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int line = __builtin_LINE()) {
+static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start, int line = __builtin_LINE()) {
+    c[0] = c[1] = c[2] = c[3] = start;
     emulator_mma own = {c, a, b};
     emulator_meet(&own, emulator_mma_k32, line);
 }
-static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int line = __builtin_LINE()) {
+static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start, int line = __builtin_LINE()) {
+    c[0] = c[1] = c[2] = c[3] = start;
     emulator_mma own = {c, a, &b};
     emulator_meet(&own, emulator_mma_k16, line);
 }

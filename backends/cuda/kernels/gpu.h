@@ -8,6 +8,8 @@
  *             a.y[i] = a.x[i] * a.factor;
  *     }
  *
+ * A fourth argument of MR_KERNEL is the number of blocks that a multiprocessor must have room for; 1: a thread may use
+ * many registers.
  * Arithmetic. Operators of float and fmaf round once and flush denormals, as rules A1 and A2 of engine/NUMERICS.md say:
  * nvcc gets -fmad=false -ftz=true -prec-div=true -prec-sqrt=true. The functions of engine/base/fmath.h that are
  * MR_INLINE and those of engine/tensor/f16.h give the CPU's bits. Of the C library, kernels use fmaf, sqrtf and fabsf
@@ -28,11 +30,12 @@
 #ifdef __CUDACC__
 
 #define MR_INLINE static __device__ __forceinline__
-#define MR_KERNEL(name, args_t, max_threads)                                                                           \
-    extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ args_t a)
+#define MR_KERNEL(name, args_t, ...)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name(const __grid_constant__ args_t a)
 #define MR_SHARED __shared__
 #define MR_CONSTANT static __device__ const
 #define MR_UNROLL _Pragma("unroll")
+#define MR_NO_UNROLL _Pragma("unroll 1")
 #define MR_NO_UNROLL _Pragma("unroll 1")
 
 MR_INLINE uint32_t gpu_thread() {
@@ -93,20 +96,20 @@ MR_INLINE int gpu_permute(int a, int b, int selector) {
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
     return d;
 }
-/* c[16][8] += a[16][32] b[32][8] of int8; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
+/* c[16][8] = a[16][32] b[32][8] of int8, plus start; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
  * a[0], a[1]: rows g and g + 8 of k 4t .. 4t + 3; a[2], a[3]: the same rows of k 16 + 4t ..; b[0], b[1]: column g of
  * these k; c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8. */
-MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2]) {
+MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+                 "{%10,%10,%10,%10};"
+                 : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
 }
 /* The same with 16 k: a[0], a[1]: rows g and g + 8 of k 4t ..; b: column g of these k. */
-MR_INLINE void gpu_mma_s8_k16(int c[4], const int a[2], int b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b));
+MR_INLINE void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+                 : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(start));
 }
 /* Starts to copy 16 bytes, both addresses aligned to 16. A thread's copies since its last commit are a group. wait: all
  * groups of the thread but the last N have arrived. */

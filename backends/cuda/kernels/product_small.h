@@ -1,6 +1,6 @@
 /* backends/cuda/kernels/product_small.h - integer products of few rows of activations, bound by reading the weights.
  * A warp has the 16 rows of a panel and NT times 8 columns (rows of activations). It walks over k in steps of tiles,
- * whose weights it reads DEPTH steps ahead into registers. Each lane has four results for each 8 columns, and their
+ * whose weights it reads ahead into registers, at least 8 tiles. Each lane has four results for each 8 columns, and their
  * chains.
  * WARPS > 1, for matrices of few panels: the warps of a block share a panel. Each takes every WARPS-th step and makes
  * the sums of its step. Then the results go through shared memory from warp to warp in the order of the steps, so that
@@ -171,6 +171,7 @@ MR_INLINE void small_add_round(const small_lane<NT> &l, const small_step<T> &ste
     if constexpr (NT == 1)
         if (here)
             small_sum_step<T>(l, step, tile, &sums);
+    MR_NO_UNROLL
     for (int turn = 0; turn < WARPS; turn++) {
         if (here && (int)gpu_warp() == turn) {
             float acc[NT][4];
@@ -188,26 +189,26 @@ MR_INLINE void small_add_round(const small_lane<NT> &l, const small_step<T> &ste
 /* Adds all whole steps. baton: with WARPS > 1, the results; acc: with one warp. */
 template <class T, int NT, int WARPS>
 MR_INLINE void small_add_steps(const small_lane<NT> &l, int32_t n_steps, small_baton<NT> &baton, float (*acc)[4]) {
-    enum { DEPTH = WARPS > 1 || NT > 2 ? 8 / T::STEP : T::DEPTH }; /* the others hide the time of reads */
+    enum { DEPTH = 8 / T::STEP + 1 };
     const int32_t first = WARPS > 1 ? (int32_t)gpu_warp() : 0;
     small_step<T> ahead[DEPTH];
     MR_UNROLL
     for (int i = 0; i < DEPTH; i++)
         if (first + i * WARPS < n_steps)
             small_read(l, first + i * WARPS, T::STEP, &ahead[i]);
+    MR_NO_UNROLL
     for (int32_t base = 0; base < n_steps; base += DEPTH * WARPS) {
         MR_UNROLL
         for (int i = 0; i < DEPTH; i++) {
             int32_t s = base + i * WARPS + first, next = s + DEPTH * WARPS;
             if (WARPS > 1 && base + i * WARPS >= n_steps)
                 break;
-            small_step<T> now = ahead[i];
+            if (WARPS > 1)
+                small_add_round<T, NT, WARPS>(l, ahead[i], s * T::STEP, s < n_steps, baton);
+            else if (s < n_steps)
+                small_add_step<T, true, NT>(l, ahead[i], s * T::STEP, 4, acc);
             if (next < n_steps)
                 small_read(l, next, T::STEP, &ahead[i]);
-            if (WARPS > 1)
-                small_add_round<T, NT, WARPS>(l, now, s * T::STEP, s < n_steps, baton);
-            else if (s < n_steps)
-                small_add_step<T, true, NT>(l, now, s * T::STEP, 4, acc);
         }
     }
 }
@@ -283,22 +284,22 @@ template <class T, int NT, int WARPS> MR_INLINE void product_small(const cuda_pr
 /* The kernels of a type: cuda_product_TYPE_ROWS, and cuda_product_TYPE_ROWS_shared with the warps of a block on one
  * panel. ROWS: most rows of activations. */
 #define PRODUCT_SMALL_KERNELS(type)                                                                                    \
-    MR_KERNEL(cuda_product_##type##_8, cuda_product_args, 32 * CUDA_SMALL_PANELS) {                                    \
+    MR_KERNEL(cuda_product_##type##_8, cuda_product_args, 32 * CUDA_SMALL_PANELS, 1) {                                 \
         product_small<product_##type, 1, 1>(a);                                                                        \
     }                                                                                                                  \
-    MR_KERNEL(cuda_product_##type##_16, cuda_product_args, 32 * CUDA_SMALL_PANELS) {                                   \
+    MR_KERNEL(cuda_product_##type##_16, cuda_product_args, 32 * CUDA_SMALL_PANELS, 1) {                                \
         product_small<product_##type, 2, 1>(a);                                                                        \
     }                                                                                                                  \
-    MR_KERNEL(cuda_product_##type##_32, cuda_product_args, 32 * CUDA_SMALL_PANELS) {                                   \
+    MR_KERNEL(cuda_product_##type##_32, cuda_product_args, 32 * CUDA_SMALL_PANELS, 1) {                                \
         product_small<product_##type, 4, 1>(a);                                                                        \
     }                                                                                                                  \
-    MR_KERNEL(cuda_product_##type##_64, cuda_product_args, 32 * CUDA_SMALL_PANELS) {                                   \
+    MR_KERNEL(cuda_product_##type##_64, cuda_product_args, 32 * CUDA_SMALL_PANELS, 1) {                                \
         product_small<product_##type, 8, 1>(a);                                                                        \
     }                                                                                                                  \
-    MR_KERNEL(cuda_product_##type##_8_shared, cuda_product_args, 32 * CUDA_SMALL_WARPS) {                              \
+    MR_KERNEL(cuda_product_##type##_8_shared, cuda_product_args, 32 * CUDA_SMALL_WARPS, 1) {                           \
         product_small<product_##type, 1, CUDA_SMALL_WARPS>(a);                                                         \
     }                                                                                                                  \
-    MR_KERNEL(cuda_product_##type##_16_shared, cuda_product_args, 32 * CUDA_SMALL_WARPS) {                             \
+    MR_KERNEL(cuda_product_##type##_16_shared, cuda_product_args, 32 * CUDA_SMALL_WARPS, 1) {                          \
         product_small<product_##type, 2, CUDA_SMALL_WARPS>(a);                                                         \
     }
 

@@ -2,11 +2,11 @@
  * a tile of a panel (cuda_panels.h), and one step of the chain of rule M. The kernels of few and of many rows share
  * this.
  *
- *     int a[4], c[4];
- *     T::unpack(quants, i, a);              // the fragment of tile i of a step
- *     product_start<T>(c);
- *     gpu_mma_s8(c, a, b);
- *     product_chain<T>(acc, c, T::scales(scale_words, i), activations);
+ *     int a[4];
+ *     product_sums<T> sums;
+ *     T::unpack(quants, i, a);                // the fragment of tile i of a step
+ *     product_multiply<T>(sums, a, b);
+ *     product_chain<T>(acc, sums, T::scales(scale_words, i), activations);
  *
  * Sums of products. The four accumulators of gpu_mma_s8 start at the bits of 1.5 * 2^n, whose last bit is worth 1, or
  * 1/4 or 1/16 for types whose fragments are values times 4 or 16. The sum as a float is then one subtraction (OFFSET),
@@ -80,8 +80,8 @@ MR_INLINE void product_look_up_mxfp4(int word, int out[2]) {
 }
 
 /* --- The types ---------------------------------------------------------------------------------------------------- */
-/* WORDS: words of scales of a lane. DEPTH: steps that the kernels of few rows read ahead. read_scales takes the first
- * scale of a step in the device's memory; scales, unpack: tile i of the step. */
+/* WORDS: words of scales of a lane. read_scales takes the first scale of a step in the device's memory. scales and
+ * unpack give tile i of the step. */
 
 /* A d for each row and tile. */
 struct product_d {
@@ -98,7 +98,6 @@ struct product_d {
 };
 
 struct product_q8_0 : panel_q8_0, product_d {
-    enum { DEPTH = 3 };
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
         MR_UNROLL
@@ -109,7 +108,6 @@ struct product_q8_0 : panel_q8_0, product_d {
 
 /* The fragment has 16 times the values. */
 struct product_q4_0 : panel_q4_0, product_d {
-    enum { DEPTH = 4 };
     static constexpr float OFFSET = PRODUCT_OFFSET / 16;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
         MR_UNROLL
@@ -122,7 +120,6 @@ struct product_q4_0 : panel_q4_0, product_d {
 };
 
 struct product_iq4_nl : panel_iq4_nl, product_d {
-    enum { DEPTH = 4 };
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
         product_look_up_iq4(quants[2 * i], a);
@@ -131,7 +128,7 @@ struct product_iq4_nl : panel_iq4_nl, product_d {
 };
 
 struct product_mxfp4 : panel_mxfp4 {
-    enum { WORDS = 2, DEPTH = 4 };
+    enum { WORDS = 2 };
     static constexpr product_rule RULE = PRODUCT_SCALE;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -153,7 +150,7 @@ struct product_mxfp4 : panel_mxfp4 {
 };
 
 struct product_iq4_xs : panel_iq4_xs {
-    enum { WORDS = 5, DEPTH = 2 };
+    enum { WORDS = 5 };
     static constexpr product_rule RULE = PRODUCT_SCALE;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) { product_iq4_nl::unpack(quants, i, a); }
@@ -172,7 +169,7 @@ struct product_iq4_xs : panel_iq4_xs {
 };
 
 struct product_q4_k : panel_q4_k {
-    enum { WORDS = 10, DEPTH = 2 };
+    enum { WORDS = 10 };
     static constexpr product_rule RULE = PRODUCT_MIN;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -204,7 +201,7 @@ struct product_q4_k : panel_q4_k {
 };
 
 struct product_q5_k : panel_q5_k {
-    enum { WORDS = product_q4_k::WORDS, DEPTH = 2 };
+    enum { WORDS = product_q4_k::WORDS };
     static constexpr product_rule RULE = PRODUCT_MIN;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -224,7 +221,7 @@ struct product_q5_k : panel_q5_k {
 
 /* The fragment has 4 times the values. */
 struct product_q6_k : panel_q6_k {
-    enum { WORDS = 9, DEPTH = 2 };
+    enum { WORDS = 9 };
     static constexpr product_rule RULE = PRODUCT_BLOCK;
     static constexpr float OFFSET = PRODUCT_OFFSET / 4;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -251,23 +248,16 @@ struct product_q6_k : panel_q6_k {
 
 /* --- Parts of a product ------------------------------------------------------------------------------------------- */
 
-template <class T> MR_INLINE void product_start(int c[4]) {
-    MR_UNROLL
-    for (int j = 0; j < 4; j++)
-        c[j] = (int)mr_f32_bits(T::OFFSET);
-}
-
 /* The sums of a tile: one for each result, or one for each half (BLOCK). */
 template <class T> struct product_sums { int c[T::RULE == PRODUCT_BLOCK ? 2 : 1][4]; };
 /* a: the fragment of weights, b: of activations. */
 template <class T> MR_INLINE void product_multiply(product_sums<T> &s, const int a[4], const int b[2]) {
-    product_start<T>(s.c[0]);
+    const int start = (int)mr_f32_bits(T::OFFSET);
     if constexpr (T::RULE == PRODUCT_BLOCK) {
-        product_start<T>(s.c[1]);
-        gpu_mma_s8_k16(s.c[0], a, b[0]);
-        gpu_mma_s8_k16(s.c[1], a + 2, b[1]);
+        gpu_mma_s8_k16(s.c[0], a, b[0], start);
+        gpu_mma_s8_k16(s.c[1], a + 2, b[1], start);
     } else {
-        gpu_mma_s8(s.c[0], a, b);
+        gpu_mma_s8(s.c[0], a, b, start);
     }
 }
 /* The lane's activations of a tile, for product_multiply. column: the 32 bytes of column g. */
