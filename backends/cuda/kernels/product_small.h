@@ -1,7 +1,7 @@
 /* backends/cuda/kernels/product_small.h - integer products of few rows of activations, bound by reading the weights.
  * A warp has the 16 rows of a panel and NT times 8 columns (rows of activations). It walks over k in steps of tiles,
- * whose weights it reads ahead into registers, at least 8 tiles. Each lane has four results for each 8 columns, and their
- * chains.
+ * whose weights it reads ahead into registers, at least 8 tiles. Each lane has four results for each 8 columns, and
+ * their chains.
  * WARPS > 1, for matrices of few panels: the warps of a block share a panel. Each takes every WARPS-th step and makes
  * the sums of its step. Then the results go through shared memory from warp to warp in the order of the steps, so that
  * the chains stay in order. */

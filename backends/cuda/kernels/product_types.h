@@ -281,7 +281,7 @@ MR_INLINE void product_chain(float acc[4], const product_sums<T> &s, const weigh
         int r = j / 2, column = j % 2;
         float isum = mr_bits_f32((uint32_t)s.c[0][j]) - T::OFFSET;
         if constexpr (T::RULE == PRODUCT_BLOCK) {
-            /* Integers below 2^24, so exact. The addition of 0 gives +0 for -0, as the conversion of an integer does. */
+            /* Integers below 2^24: exact. The addition of 0 gives +0 for -0, as the conversion of an integer does. */
             float second = mr_bits_f32((uint32_t)s.c[1][j]) - T::OFFSET;
             isum = fmaf(w.factor[r][1], second, fmaf(w.factor[r][0], isum, 0.0f));
             acc[j] = fmaf(isum, x.d[column], acc[j]);
