@@ -221,7 +221,7 @@ MR_INLINE bool gpu_weigh_tile(const cuda_attention_args &a, int32_t position, gp
 template <class Shape, int N, bool MASKED>
 MR_INLINE void gpu_add_values(const typename Shape::Element *values, const float *w, int32_t position, int32_t v_dim,
                               const gpu_query *mine, float (&o)[N][Shape::PAIRS][2]) {
-    constexpr int STEP = gpu_chunk<Shape>::VALUES < 4 ? 1 : 4;
+    constexpr int STEP = Shape::PAIRS > 4 ? 1 : 4;
     for (int32_t p = 0; p < gpu_chunk<Shape>::VALUES; p += STEP) {
         float x[N][4];
         MR_UNROLL
