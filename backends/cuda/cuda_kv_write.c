@@ -40,7 +40,7 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
                  .interleaved = n->node->params.attention.pairs == MR_ROPE_INTERLEAVED},
     };
     return cuda_launch(b,
-                       &(cuda_launch_desc){.kernel = type == MR_TYPE_F16 ? "cuda_kv_write_f16" : "cuda_kv_write_f32",
+                       &(cuda_launch_desc){.kernel = CUDA_KV_KERNEL(type, "cuda_kv_write_", ""),
                                            .grid = {(uint32_t)n->node->params.attention.n_kv_heads, (uint32_t)k->ne[1]},
                                            .n_threads = CUDA_KV_WRITE_THREADS,
                                            .args = &args,
