@@ -4,7 +4,7 @@
 #include "backends/cuda/kernels/gpu_attention_float.h"
 
 template <int PAIRS_, int MOST_, int K_DIM_> struct shape {
-    typedef uint16_t Element;
+    typedef gpu_float_chunks<uint16_t, PAIRS_> Chunks;
     static constexpr int PAIRS = PAIRS_, MOST = MOST_, K_DIM = K_DIM_;
 };
 

@@ -4,7 +4,7 @@
 #include "backends/cuda/kernels/gpu_attention_float.h"
 
 template <int PAIRS_, int MOST_, int K_DIM_> struct shape {
-    typedef float Element;
+    typedef gpu_float_chunks<float, PAIRS_> Chunks;
     static constexpr int PAIRS = PAIRS_, MOST = MOST_, K_DIM = K_DIM_;
 };
 

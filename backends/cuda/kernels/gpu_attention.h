@@ -79,14 +79,14 @@ MR_INLINE bool gpu_claim(const cuda_attention_args &a, int32_t *claimed, gpu_uni
     return true;
 }
 
-/* Writes the queries of a unit, N for each warp. Query i of the unit is one of warp i / each. */
-template <int N> MR_INLINE void gpu_list_queries(const cuda_attention_args &a, const gpu_unit &u, gpu_query *queries) {
-    int32_t t = (int32_t)gpu_thread(), n = u.n_rows * u.n_heads;
-    int32_t each = (n + CUDA_ATTENTION_WARPS - 1) / CUDA_ATTENTION_WARPS, i = t / N * each + t % N;
+/* Writes the queries of a unit, `each` for a warp. A warp has room for N. */
+template <int N>
+MR_INLINE void gpu_list_queries(const cuda_attention_args &a, const gpu_unit &u, int32_t each, gpu_query *queries) {
+    int32_t t = (int32_t)gpu_thread(), i = t / N * each + t % N;
     if (t >= CUDA_ATTENTION_WARPS * N)
         return;
     gpu_query *x = &queries[t];
-    bool is_query = t % N < each && i < n;
+    bool is_query = t % N < each && i < u.n_rows * u.n_heads;
     int32_t row = is_query ? i / u.n_heads : 0, position = u.last - u.n_rows + row;
     x->row = u.row + row;
     x->head = u.head + i % u.n_heads;

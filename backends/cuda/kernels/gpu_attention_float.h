@@ -1,101 +1,63 @@
 /* backends/cuda/kernels/gpu_attention_float.h - rule T on F16 and F32 stores.
- * Keys and values come to shared memory once for all queries of a unit, in chunks through a ring of cp.async copies:
- * for each tile of 64 positions first its keys, some head elements at a time, then its values, some positions at a
- * time. A warp computes the scores of its queries with two positions a lane, then their weighted sums with two elements
+ * The chunks of a tile are its keys, some head elements at a time, then its values, some positions at a time. A warp
+ * computes the scores of its queries with two positions a lane, then their weighted sums with two elements
  * a lane for each pair. Order of accumulation: as rule T says; no sum is split over lanes or warps.
- * A shape has: Element, that of the store; PAIRS, pairs of o that a lane owns; MOST, queries of a warp; K_DIM, most
+ * A shape has: Chunks; PAIRS, pairs of o that a lane owns; MOST, queries of a warp; K_DIM, most
  * elements of a key. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_GPU_ATTENTION_FLOAT_H
 #define MR_BACKENDS_CUDA_KERNELS_GPU_ATTENTION_FLOAT_H
 
-#include "backends/cuda/kernels/gpu_attention.h"
+#include "backends/cuda/kernels/gpu_attention_ring.h"
 
-enum { GPU_CHUNK_BYTES = 4096, GPU_STAGES = 4 };
+/* Chunks of keys [KEYS][64], and of values [VALUES][v_dim]. Element: of the store. PAIRS: as in a shape. */
+template <class Element_, int PAIRS> struct gpu_float_chunks {
+    typedef Element_ Element;
+    static constexpr int BYTES = 4096, SIZE = (int)sizeof(Element);
+    static constexpr int KEYS = BYTES / GPU_TILE / SIZE;
+    static constexpr int VALUES =
+        BYTES / (64 * PAIRS * SIZE) < CUDA_KV_BLOCK ? BYTES / (64 * PAIRS * SIZE) : CUDA_KV_BLOCK;
+
+    MR_INLINE int32_t count_keys(const cuda_attention_args &a) { return (a.k_dim + KEYS - 1) / KEYS; }
+    MR_INLINE int32_t count(const cuda_attention_args &a) { return count_keys(a) + GPU_TILE / VALUES; }
+
+    /* Head elements from `element` on, at the 64 positions of a tile. */
+    MR_INLINE void copy_keys(const cuda_attention_args &a, const gpu_unit &u, int32_t position, int32_t element,
+                             uint8_t *to) {
+        constexpr int PIECES = KEYS * SIZE; /* 16 bytes each, of a KV block; an element has SIZE of them */
+        for (int32_t i = (int32_t)gpu_thread(); i < GPU_TILE / CUDA_KV_BLOCK * PIECES; i += CUDA_ATTENTION_THREADS) {
+            int32_t block = i / PIECES, piece = i % PIECES, p = position + block * CUDA_KV_BLOCK;
+            if (element + piece / SIZE < a.k_dim && gpu_has_block(u, p))
+                gpu_copy16(to + ((piece / SIZE * GPU_TILE / CUDA_KV_BLOCK + block) * SIZE + piece % SIZE) * 16,
+                           gpu_keys(a, u, p) + (element * SIZE + piece) * 16);
+        }
+    }
+    MR_INLINE void copy_values(const cuda_attention_args &a, const gpu_unit &u, int32_t position, uint8_t *to) {
+        int32_t row_bytes = a.v_dim * SIZE;
+        if (!gpu_has_block(u, position / CUDA_KV_BLOCK * CUDA_KV_BLOCK))
+            return;
+        const uint8_t *values = gpu_values(a, u, position) + position % CUDA_KV_BLOCK * row_bytes;
+        for (int32_t i = (int32_t)gpu_thread() * 16; i < VALUES * row_bytes; i += CUDA_ATTENTION_THREADS * 16)
+            gpu_copy16(to + i, values + i);
+    }
+    MR_INLINE void copy(const cuda_attention_args &a, const gpu_unit &u, int32_t position, int32_t chunk, uint8_t *to) {
+        int32_t n_keys = count_keys(a);
+        if (chunk < n_keys)
+            copy_keys(a, u, position, chunk * KEYS, to);
+        else
+            copy_values(a, u, position + (chunk - n_keys) * VALUES, to);
+    }
+};
 
 template <class Shape> struct gpu_attention_shared {
-    alignas(16) uint8_t ring[GPU_STAGES][GPU_CHUNK_BYTES];
+    gpu_ring<typename Shape::Chunks> ring;
     alignas(16) float q[CUDA_ATTENTION_WARPS * Shape::MOST][Shape::K_DIM];
     alignas(16) float w[CUDA_ATTENTION_WARPS * Shape::MOST][GPU_TILE]; /* weights of a tile */
     gpu_query queries[CUDA_ATTENTION_WARPS * Shape::MOST];
     int32_t flag;
 };
 
-/* Head elements of a chunk of keys [KEYS][64], and positions of a chunk of values [VALUES][v_dim]. */
-template <class Shape> struct gpu_chunk {
-    static constexpr int KEYS = GPU_CHUNK_BYTES / GPU_TILE / (int)sizeof(typename Shape::Element);
-    static constexpr int FIT = GPU_CHUNK_BYTES / (64 * Shape::PAIRS) / (int)sizeof(typename Shape::Element);
-    static constexpr int VALUES = FIT < CUDA_KV_BLOCK ? FIT : CUDA_KV_BLOCK;
-};
-
 /* --- Copies ------------------------------------------------------------------------------------------------------ */
-
-/* What is copied next: chunk `chunk` of the tile at position, while position < end. */
-struct gpu_ahead {
-    int32_t position, end, chunk, n_loaded;
-};
-
-/* Whether a row of the unit sees a position of the KV block at position. The blocks of others may not exist. */
-MR_INLINE bool gpu_has_block(const gpu_unit &u, int32_t position) {
-    return position < u.last && position + CUDA_KV_BLOCK > u.first;
-}
-
-template <class Shape>
-MR_INLINE void gpu_copy_keys(const cuda_attention_args &a, const gpu_unit &u, int32_t position, int32_t element,
-                             uint8_t *to) {
-    constexpr int PARTS = (int)sizeof(typename Shape::Element); /* 16 bytes each, of an element at 16 positions */
-    constexpr int PIECES = gpu_chunk<Shape>::KEYS * PARTS;
-    for (int32_t i = (int32_t)gpu_thread(); i < GPU_TILE / CUDA_KV_BLOCK * PIECES; i += CUDA_ATTENTION_THREADS) {
-        int32_t block = i / PIECES, piece = i % PIECES, p = position + block * CUDA_KV_BLOCK;
-        if (element + piece / PARTS >= a.k_dim || !gpu_has_block(u, p))
-            continue;
-        const uint8_t *keys = a.k_store + (size_t)gpu_read(u.blocks + p / CUDA_KV_BLOCK) * a.k_block_bytes +
-                              (size_t)u.kv_head * a.k_head_bytes + (size_t)(element * PARTS * 16);
-        gpu_copy16(to + ((piece / PARTS * GPU_TILE / CUDA_KV_BLOCK + block) * PARTS + piece % PARTS) * 16,
-                   keys + piece * 16);
-    }
-}
-
-template <class Shape>
-MR_INLINE void gpu_copy_values(const cuda_attention_args &a, const gpu_unit &u, int32_t position, uint8_t *to) {
-    if (!gpu_has_block(u, position / CUDA_KV_BLOCK * CUDA_KV_BLOCK))
-        return;
-    int32_t row_bytes = a.v_dim * (int32_t)sizeof(typename Shape::Element);
-    const uint8_t *values = a.v_store + (size_t)gpu_read(u.blocks + position / CUDA_KV_BLOCK) * a.v_block_bytes +
-                            (size_t)u.kv_head * a.v_head_bytes + (size_t)(position % CUDA_KV_BLOCK * row_bytes);
-    for (int32_t i = (int32_t)gpu_thread() * 16; i < gpu_chunk<Shape>::VALUES * row_bytes;
-         i += CUDA_ATTENTION_THREADS * 16)
-        gpu_copy16(to + i, values + i);
-}
-
-template <class Shape>
-MR_INLINE void gpu_copy_ahead(const cuda_attention_args &a, const gpu_unit &u, gpu_attention_shared<Shape> &shared,
-                              gpu_ahead &ahead) {
-    typedef gpu_chunk<Shape> chunk;
-    uint8_t *to = shared.ring[ahead.n_loaded++ % GPU_STAGES];
-    int32_t n_keys = (a.k_dim + chunk::KEYS - 1) / chunk::KEYS;
-    if (ahead.position < ahead.end) {
-        if (ahead.chunk < n_keys)
-            gpu_copy_keys<Shape>(a, u, ahead.position, ahead.chunk * chunk::KEYS, to);
-        else
-            gpu_copy_values<Shape>(a, u, ahead.position + (ahead.chunk - n_keys) * chunk::VALUES, to);
-        if (++ahead.chunk == n_keys + GPU_TILE / chunk::VALUES) {
-            ahead.chunk = 0;
-            ahead.position += GPU_TILE;
-        }
-    }
-    gpu_copy_commit();
-}
-
-/* The next chunk. Its place in the ring is used again after the next call. */
-template <class Shape>
-MR_INLINE const typename Shape::Element *gpu_next_chunk(const cuda_attention_args &a, const gpu_unit &u,
-                                                        gpu_attention_shared<Shape> &shared, gpu_ahead &ahead) {
-    gpu_copy_wait<GPU_STAGES - 2>();
-    gpu_sync();
-    gpu_copy_ahead(a, u, shared, ahead);
-    return (const typename Shape::Element *)shared.ring[ahead.n_loaded % GPU_STAGES];
-}
 
 template <class Shape, int N>
 MR_INLINE void gpu_copy_queries(const cuda_attention_args &a, gpu_attention_shared<Shape> &shared) {
@@ -132,7 +94,8 @@ MR_INLINE void gpu_read_four(const float *at, float (&out)[4]) {
 /* s[j][i] += q[j] . key of position 2 lane + i, over n head elements (a multiple of 4). q: of the warp's first query,
  * from the first of these elements on. */
 template <class Shape, int N>
-MR_INLINE void gpu_add_scores(const typename Shape::Element *keys, const float *q, int32_t n, float (&s)[N][2]) {
+MR_INLINE void gpu_add_scores(const typename Shape::Chunks::Element *keys, const float *q, int32_t n,
+                              float (&s)[N][2]) {
     for (int32_t d = 0; d < n; d += 4) {
         float k[4][2];
         MR_UNROLL
@@ -219,10 +182,10 @@ MR_INLINE bool gpu_weigh_tile(const cuda_attention_args &a, int32_t position, gp
 /* Adds a chunk of values to the weighted sums. w: of the warp's first query, from the chunk's first position on.
  * MASKED: some of the queries do not see all of the chunk. */
 template <class Shape, int N, bool MASKED>
-MR_INLINE void gpu_add_values(const typename Shape::Element *values, const float *w, int32_t position, int32_t v_dim,
-                              const gpu_query *mine, float (&o)[N][Shape::PAIRS][2]) {
+MR_INLINE void gpu_add_values(const typename Shape::Chunks::Element *values, const float *w, int32_t position,
+                              int32_t v_dim, const gpu_query *mine, float (&o)[N][Shape::PAIRS][2]) {
     constexpr int STEP = Shape::PAIRS > 4 ? 1 : 4;
-    for (int32_t p = 0; p < gpu_chunk<Shape>::VALUES; p += STEP) {
+    for (int32_t p = 0; p < Shape::Chunks::VALUES; p += STEP) {
         float x[N][4];
         MR_UNROLL
         for (int j = 0; j < N; j++)
@@ -257,16 +220,17 @@ MR_INLINE void gpu_add_values(const typename Shape::Element *values, const float
 template <class Shape, int N>
 MR_INLINE void gpu_add_tile(const cuda_attention_args &a, const gpu_unit &u, gpu_attention_shared<Shape> &shared,
                             int32_t position, gpu_ahead &ahead, float (&o)[N][Shape::PAIRS][2]) {
-    typedef gpu_chunk<Shape> chunk;
+    typedef typename Shape::Chunks chunks;
+    typedef typename chunks::Element element;
     int first = (int)gpu_warp() * N;
     gpu_query *mine = shared.queries + first;
     float s[N][2] = {};
-    for (int32_t d = 0; d < a.k_dim; d += chunk::KEYS)
-        gpu_add_scores<Shape, N>(gpu_next_chunk(a, u, shared, ahead), shared.q[first] + d,
-                                 gpu_min(chunk::KEYS, a.k_dim - d), s);
+    for (int32_t d = 0; d < a.k_dim; d += chunks::KEYS)
+        gpu_add_scores<Shape, N>((const element *)gpu_ring_next(a, u, shared.ring, ahead), shared.q[first] + d,
+                                 gpu_min(chunks::KEYS, a.k_dim - d), s);
     bool is_full = gpu_weigh_tile<Shape, N>(a, position, mine, shared.w + first, s, o);
-    for (int32_t p = 0; p < GPU_TILE; p += chunk::VALUES) {
-        const typename Shape::Element *values = gpu_next_chunk(a, u, shared, ahead);
+    for (int32_t p = 0; p < GPU_TILE; p += chunks::VALUES) {
+        const element *values = (const element *)gpu_ring_next(a, u, shared.ring, ahead);
         if (is_full)
             gpu_add_values<Shape, N, false>(values, shared.w[first] + p, position + p, a.v_dim, mine, o);
         else
@@ -279,17 +243,13 @@ template <class Shape, int N>
 MR_INLINE void gpu_run_unit(const cuda_attention_args &a, const gpu_unit &u, gpu_attention_shared<Shape> &shared) {
     gpu_query *mine = shared.queries + gpu_warp() * N;
     float o[N][Shape::PAIRS][2] = {};
-    int32_t start = u.first / GPU_TILE * GPU_TILE, end = u.last;
-    if (u.partition >= 0) {
-        start = gpu_max(start, u.partition * CUDA_PARTITION);
-        end = gpu_min(end, u.partition * CUDA_PARTITION + CUDA_PARTITION);
-    }
-    gpu_ahead ahead = {start, end, 0, 0};
-    gpu_list_queries<N>(a, u, shared.queries);
+    gpu_ahead ahead = gpu_ahead_of(u);
+    const int32_t start = ahead.position, end = ahead.end;
+    gpu_list_queries<N>(a, u, (u.n_rows * u.n_heads + CUDA_ATTENTION_WARPS - 1) / CUDA_ATTENTION_WARPS, shared.queries);
     gpu_sync();
     gpu_copy_queries<Shape, N>(a, shared);
     for (int i = 0; i < GPU_STAGES - 1; i++)
-        gpu_copy_ahead(a, u, shared, ahead);
+        gpu_ring_ahead(a, u, shared.ring, ahead);
     for (int32_t p = start; p < end; p += GPU_TILE) {
         gpu_add_tile<Shape, N>(a, u, shared, p, ahead, o);
         int32_t part = p / CUDA_PARTITION;
