@@ -12,9 +12,15 @@ enum {
 
 typedef struct version {
     int32_t k_dim, v_dim, n_queries; /* most elements of keys and values; most queries of a unit */
-    const char *f16, *f32;           /* kernels */
+    const char *f16, *f32, *q8_0;    /* kernels */
 } version;
-#define SHAPE(k, v, queries) {k, v, (queries)*CUDA_ATTENTION_WARPS, "cuda_attention_f16_" #k, "cuda_attention_f32_" #k},
+#define SHAPE(k, v, queries)                                                                                           \
+    {k,                                                                                                                \
+     v,                                                                                                                \
+     (queries)*CUDA_ATTENTION_WARPS,                                                                                   \
+     "cuda_attention_f16_" #k,                                                                                         \
+     "cuda_attention_f32_" #k,                                                                                         \
+     "cuda_attention_q8_0_" #k},
 static const version VERSIONS[] = {
 #include "backends/cuda/kernels/cuda_attention.def"
 };
@@ -110,6 +116,7 @@ static mr_status place(cuda_builder *b, cuda_attention_args *a, size_t max_rows,
 static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
     cuda_attention_args args = args_of(b, n);
     const version *v = version_of(args.k_dim, args.v_dim);
+    mr_type type = n->in[1]->type;
     int32_t partition_blocks = CUDA_PARTITION / MR_KV_BLOCK, max_blocks = n->in[5]->ne[0];
     args.n_blocks = cuda_processors(b) * BLOCKS_PER_PROCESSOR;
     cut(&args, v->n_queries);
@@ -122,7 +129,9 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
                              .n_threads = CUDA_ATTENTION_LIST_THREADS,
                              .args = &args,
                              .args_bytes = sizeof args};
-    cuda_launch_desc attend = {.kernel = n->in[1]->type == MR_TYPE_F16 ? v->f16 : v->f32,
+    cuda_launch_desc attend = {.kernel = type == MR_TYPE_F16   ? v->f16
+                                         : type == MR_TYPE_F32 ? v->f32
+                                                               : v->q8_0,
                                .grid = {(uint32_t)args.n_blocks, 1},
                                .n_threads = CUDA_ATTENTION_THREADS,
                                .args = &args,

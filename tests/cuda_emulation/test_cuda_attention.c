@@ -244,8 +244,8 @@ static void check(scene *s) {
 
 /* --- Attention --------------------------------------------------------------------------------------------------- */
 
-enum { N_TYPES = 2 };
-static const mr_type TYPES[N_TYPES] = {MR_TYPE_F16, MR_TYPE_F32};
+enum { N_TYPES = 3 };
+static const mr_type TYPES[N_TYPES] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
 
 /* Sets a window around the sizes of block, tile and partition, a soft cap, sinks and a temperature, or some of these.
  */
@@ -287,6 +287,8 @@ static void add_rows(scene *s, int32_t kind) {
 
 static void check_shape(head_shape shape, int32_t kind, bool has_options, int n_specials) {
     scene s = {0};
+    if (mr_kv_head_bytes(shape.type, shape.k_dim) == 0 || mr_kv_head_bytes(shape.type, shape.v_dim) == 0)
+        return;
     add_rows(&s, kind);
     if (has_options)
         set_options(&s);
