@@ -167,10 +167,13 @@ struct emulator_mma {
 };
 void emulator_mma_k32(void **slots); /* of emulator_mma; emulator_mma.cpp */
 void emulator_mma_k16(void **slots);
-static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start, int line = __builtin_LINE()) {
-    c[0] = c[1] = c[2] = c[3] = start;
+static inline void gpu_mma_s8_add(int c[4], const int a[4], const int b[2], int line = __builtin_LINE()) {
     emulator_mma own = {c, a, b};
     emulator_meet(&own, emulator_mma_k32, line);
+}
+static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start, int line = __builtin_LINE()) {
+    c[0] = c[1] = c[2] = c[3] = start;
+    gpu_mma_s8_add(c, a, b, line);
 }
 static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start, int line = __builtin_LINE()) {
     c[0] = c[1] = c[2] = c[3] = start;

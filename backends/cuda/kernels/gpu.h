@@ -105,7 +105,14 @@ MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start) {
                  : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
 }
-/* The same with 16 k: a[0], a[1]: rows g and g + 8 of k 4t ..; b: column g of these k. */
+/* The same, added to c. */
+MR_INLINE void gpu_mma_s8_add(int c[4], const int a[4], const int b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/* gpu_mma_s8 with 16 k: a[0], a[1]: rows g and g + 8 of k 4t ..; b: column g of these k. */
 MR_INLINE void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
                  : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])

@@ -137,8 +137,8 @@ MR_INLINE void gpu_int8_scores(const uint8_t *chunk, int32_t b, const gpu_int8_w
         float d0 = gpu_half(gpu_read_shared(scales + p)), d1 = gpu_half(gpu_read_shared(scales + p + 8));
         MR_UNROLL
         for (int j = 0; j < GROUPS; j++) {
-            int sum[4] = {0, 0, 0, 0};
-            gpu_mma_s8(sum, k, x[j]);
+            int sum[4];
+            gpu_mma_s8(sum, k, x[j], 0);
             s[j][2 * i] = fmaf((float)(sum[0] * 128 + sum[1]), d0, s[j][2 * i]);
             s[j][2 * i + 1] = fmaf((float)(sum[2] * 128 + sum[3]), d1, s[j][2 * i + 1]);
         }
@@ -266,9 +266,9 @@ MR_INLINE void gpu_int8_values(const uint8_t *chunk, int32_t position, const gpu
         float *own = o[j][gpu_lane()];
         MR_UNROLL
         for (int m = 0; m < 2; m++) {
-            int sum[4] = {0, 0, 0, 0};
-            gpu_mma_s8(sum, v[m][0], x[0]);
-            gpu_mma_s8(sum, v[m][1], x[1]);
+            int sum[4];
+            gpu_mma_s8(sum, v[m][0], x[0], 0);
+            gpu_mma_s8_add(sum, v[m][1], x[1]);
             if (sees) {
                 own[2 * m] = fmaf((float)(sum[0] * 128 + sum[1]), e, own[2 * m] * c);
                 own[2 * m + 1] = fmaf((float)(sum[2] * 128 + sum[3]), e, own[2 * m + 1] * c);
