@@ -12,13 +12,19 @@ enum { NEEDED_CAPABILITY = 8 }; /* the major number: the kernels are built for s
 mr_status cuda_check(cuda_backend *be, cuda_result result, const char *what, mr_err *err) {
     if (result == CUDA_OK)
         return MR_OK;
+    (void)cuda_driver_error(be->driver, result, what, &be->broken);
+    be->broken.status = MR_E_DEVICE;
+    if (be->stream)
+        (void)be->driver->stream_synchronize(be->stream);
+    return mr_err_set(err, MR_E_DEVICE, "%s: %s", be->info.name, be->broken.text);
+}
+
+mr_status cuda_check_new(cuda_backend *be, cuda_result result, const char *what, mr_err *err) {
+    if (result != CUDA_OUT_OF_MEMORY)
+        return cuda_check(be, result, what, err);
     mr_err why = {0};
-    if (cuda_driver_error(be->driver, result, what, &why) != MR_E_NO_MEMORY) {
-        be->broken = why;
-        if (be->stream)
-            (void)be->driver->stream_synchronize(be->stream);
-    }
-    return mr_err_set(err, why.status, "%s: %s", be->info.name, why.text);
+    mr_status status = cuda_driver_error(be->driver, result, what, &why);
+    return mr_err_set(err, status, "%s: %s", be->info.name, why.text);
 }
 
 mr_status cuda_enter(cuda_backend *be, mr_err *err) {
@@ -121,7 +127,7 @@ static mr_status open_device(cuda_backend *be, int32_t number, mr_err *err) {
 
 static mr_status open_context(cuda_backend *be, mr_err *err) {
     mr_status status =
-        cuda_check(be, be->driver->device_primary_ctx_retain(&be->context, be->device), "create a context", err);
+        cuda_check_new(be, be->driver->device_primary_ctx_retain(&be->context, be->device), "create a context", err);
     return status == MR_OK ? cuda_enter(be, err) : status;
 }
 

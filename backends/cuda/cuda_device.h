@@ -62,9 +62,11 @@ struct cuda_backend {
 /* --- cuda_backend.c --- */
 /* Makes the device's context the thread's. MR_E_DEVICE: the device is broken. */
 MR_MUST_USE mr_status cuda_enter(cuda_backend *be, mr_err *err);
-/* MR_OK for CUDA_OK, MR_E_NO_MEMORY for CUDA_OUT_OF_MEMORY. After any other result the device is broken from now on:
- * waits until it does no work, and returns MR_E_DEVICE. what: the work that failed, for the text. */
+/* MR_OK for CUDA_OK. After any other result the device is broken from now on: waits until it does no work, and returns
+ * MR_E_DEVICE. what: the work that failed, for the text. */
 MR_MUST_USE mr_status cuda_check(cuda_backend *be, cuda_result result, const char *what, mr_err *err);
+/* The same for calls that create something: MR_E_NO_MEMORY for CUDA_OUT_OF_MEMORY, and the device still works. */
+MR_MUST_USE mr_status cuda_check_new(cuda_backend *be, cuda_result result, const char *what, mr_err *err);
 
 /* --- cuda_kernels.c --- */
 /* Loads all images. MR_E_UNSUPPORTED: they have no code for this device. */

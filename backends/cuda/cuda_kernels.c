@@ -14,7 +14,7 @@ mr_status cuda_kernels_load(cuda_backend *be, const cuda_image *images, mr_err *
                               "this program has no kernels for %s; hint: name its compute capability in "
                               "CMAKE_CUDA_ARCHITECTURES when the program is built",
                               be->info.name);
-        mr_status status = cuda_check(be, result, "load the kernels", err);
+        mr_status status = cuda_check_new(be, result, "load the kernels", err);
         if (status != MR_OK)
             return status;
     }
@@ -38,7 +38,7 @@ mr_status cuda_kernels_find(cuda_backend *be, const char *name, cuda_function *o
     for (int32_t i = 0; i < be->n_modules && result == CUDA_NOT_FOUND; i++)
         result = be->driver->module_get_function(&function, be->modules[i], name);
     snprintf(what, sizeof what, "find kernel %s", name);
-    mr_status status = cuda_check(be, result, what, err);
+    mr_status status = cuda_check_new(be, result, what, err);
     if (status != MR_OK)
         return status;
     MR_ASSERT(be->n_kernels < CUDA_MAX_KERNELS);

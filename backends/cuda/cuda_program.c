@@ -67,8 +67,8 @@ mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err
         return MR_OK;
     mr_status status = cuda_kernels_find(b->be, desc->kernel, &node.function, err);
     if (status == MR_OK)
-        status = cuda_check(b->be, d->graph_add_kernel_node(&made, b->graph, b->waits, b->n_waits, &node),
-                            "add a kernel to a graph", err);
+        status = cuda_check_new(b->be, d->graph_add_kernel_node(&made, b->graph, b->waits, b->n_waits, &node),
+                                "add a kernel to a graph", err);
     b->waits[0] = made; /* the next launch of the node waits for this one */
     b->n_waits = 1;
     b->n_launches++;
@@ -149,16 +149,16 @@ static mr_status make_graph(cuda_builder *b, cuda_graph_exec *out, mr_err *err) 
     const cuda_driver *d = be->driver;
     cuda_begin_args args = cuda_record_args(be);
     cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, sizeof args};
-    mr_status status = cuda_check(be, d->graph_create(&b->graph, 0), "create a graph", err);
+    mr_status status = cuda_check_new(be, d->graph_create(&b->graph, 0), "create a graph", err);
     if (status == MR_OK)
         status = cuda_launch(b, &begin, err);
     b->begin = b->waits[0];
     for (int32_t i = 0; i < b->desc->n_nodes && status == MR_OK; i++)
         status = add_node(b, i, err);
     if (status == MR_OK)
-        status = cuda_check(be, d->graph_instantiate(out, b->graph, 0), "instantiate a graph", err);
+        status = cuda_check_new(be, d->graph_instantiate(out, b->graph, 0), "instantiate a graph", err);
     if (status == MR_OK)
-        status = cuda_check(be, d->graph_upload(*out, be->stream), "upload a graph", err);
+        status = cuda_check_new(be, d->graph_upload(*out, be->stream), "upload a graph", err);
     return status;
 }
 

@@ -15,13 +15,13 @@ _Static_assert((int)CUDA_EVENTS > (int)MR_KEPT_MARKS, "the times of these marks 
 static mr_status create_events(cuda_backend *be, cuda_events *e, mr_err *err) {
     mr_status status = MR_OK;
     for (int i = 0; i < CUDA_EVENTS && status == MR_OK; i++)
-        status = cuda_check(be, be->driver->event_create(&e->at[i], CUDA_EVENT_DEFAULT), "create an event", err);
+        status = cuda_check_new(be, be->driver->event_create(&e->at[i], CUDA_EVENT_DEFAULT), "create an event", err);
     return status;
 }
 
 mr_status cuda_queue_init(cuda_backend *be, mr_err *err) {
     mr_status status =
-        cuda_check(be, be->driver->stream_create(&be->stream, CUDA_STREAM_NON_BLOCKING), "create a stream", err);
+        cuda_check_new(be, be->driver->stream_create(&be->stream, CUDA_STREAM_NON_BLOCKING), "create a stream", err);
     if (status == MR_OK)
         status = create_events(be, &be->marks, err);
     if (status == MR_OK)

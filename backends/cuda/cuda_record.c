@@ -17,10 +17,10 @@ mr_status cuda_record_init(cuda_backend *be, mr_err *err) {
     if (status == MR_OK)
         status = cuda_check(be, d->memcpy_htod_async(be->own_address, zeros, sizeof zeros, be->stream), "copy", err);
     if (status == MR_OK)
-        status = cuda_check(be,
-                            d->mem_host_alloc(&ring, CUDA_RECORDS * sizeof *be->ring,
-                                              CUDA_HOST_ALLOC_PORTABLE | CUDA_HOST_ALLOC_MAPPED),
-                            "allocate pinned memory", err);
+        status = cuda_check_new(be,
+                                d->mem_host_alloc(&ring, CUDA_RECORDS * sizeof *be->ring,
+                                                  CUDA_HOST_ALLOC_PORTABLE | CUDA_HOST_ALLOC_MAPPED),
+                                "allocate pinned memory", err);
     be->ring = ring;
     if (status == MR_OK)
         status = cuda_check(be, d->mem_host_get_device_pointer(&be->ring_address, ring, 0), "map pinned memory", err);
