@@ -1,4 +1,4 @@
-/* backends/cuda/cuda_plan.h - what the ops of rows share when they are planned. */
+/* backends/cuda/cuda_plan.h - what ops share when they are planned. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_CUDA_PLAN_H
 #define MR_BACKENDS_CUDA_CUDA_PLAN_H
@@ -15,6 +15,20 @@ static inline bool cuda_is_rows(const mr_tensor *t, mr_type type) {
 static inline bool cuda_is_list(const mr_tensor *t, mr_type type) {
     return t->type == type && t->ne[0] == 1 && t->row_bytes == sizeof(int32_t);
 }
+
+/* Whether the kernels can write t: rows of activations of any type. */
+static inline bool cuda_is_activations(const mr_tensor *t) {
+    return cuda_is_rows(t, MR_TYPE_F32) || cuda_is_rows(t, MR_TYPE_BF16) || cuda_is_rows(t, MR_TYPE_A8);
+}
+
+/* Rows of f32 in the device's memory. */
+typedef struct cuda_floats {
+    const uint8_t *data;
+    uint32_t row_bytes;
+} cuda_floats;
+/* Adds the gated unit of a node, from gate and up to its result (cuda_rows.c). */
+MR_MUST_USE mr_status cuda_plan_glu(cuda_builder *b, const cuda_node *n, const cuda_floats *gate, const cuda_floats *up,
+                                    mr_err *err);
 
 /* Blocks that have n items, per_block each. */
 static inline uint32_t cuda_count_blocks(int32_t n, int32_t per_block) {

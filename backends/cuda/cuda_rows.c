@@ -4,18 +4,13 @@
 #include "backends/cuda/cuda_plan.h"
 #include "backends/cuda/kernels/cuda_activations.h"
 
-/* Whether the kernels can write t: activations of any type. */
-static bool is_result(const mr_tensor *t) {
-    return cuda_is_rows(t, MR_TYPE_F32) || cuda_is_rows(t, MR_TYPE_BF16) || cuda_is_rows(t, MR_TYPE_A8);
-}
-
 static cuda_activations result_of(const mr_tensor *t) {
     return (cuda_activations){
         .type = t->type, .n = t->ne[0], .data = cuda_data(t), .row_bytes = (uint32_t)t->row_bytes};
 }
 
 static bool supports_quantize(const mr_tensor *tensors, const mr_node *node) {
-    return cuda_is_rows(&tensors[node->in[0]], MR_TYPE_F32) && is_result(&tensors[node->out]);
+    return cuda_is_rows(&tensors[node->in[0]], MR_TYPE_F32) && cuda_is_activations(&tensors[node->out]);
 }
 
 static mr_status plan_quantize(cuda_builder *b, const cuda_node *n, mr_err *err) {
@@ -31,21 +26,28 @@ static mr_status plan_quantize(cuda_builder *b, const cuda_node *n, mr_err *err)
 
 static bool supports_glu(const mr_tensor *tensors, const mr_node *node) {
     return cuda_is_rows(&tensors[node->in[0]], MR_TYPE_F32) && cuda_is_rows(&tensors[node->in[1]], MR_TYPE_F32) &&
-           is_result(&tensors[node->out]);
+           cuda_is_activations(&tensors[node->out]);
 }
 
-static mr_status plan_glu(cuda_builder *b, const cuda_node *n, mr_err *err) {
+mr_status cuda_plan_glu(cuda_builder *b, const cuda_node *n, const cuda_floats *gate, const cuda_floats *up,
+                        mr_err *err) {
     cuda_glu_args args = {.step = cuda_step_of(b),
                           .rows = cuda_rows_of(n->out),
                           .glu = n->node->params.glu,
-                          .gate = cuda_data(n->in[0]),
-                          .up = cuda_data(n->in[1]),
-                          .gate_row_bytes = (uint32_t)n->in[0]->row_bytes,
-                          .up_row_bytes = (uint32_t)n->in[1]->row_bytes,
+                          .gate = gate->data,
+                          .up = up->data,
+                          .gate_row_bytes = gate->row_bytes,
+                          .up_row_bytes = up->row_bytes,
                           .y = result_of(n->out)};
     const cuda_launch_desc launch = {"cuda_glu", .n_threads = CUDA_ACTIVATION_THREADS, .args = &args,
                                      .args_bytes = sizeof args};
     return cuda_launch_rows(b, launch, cuda_count_blocks(n->out->ne[0], CUDA_ACTIVATION_COLUMNS), n->out, err);
+}
+
+static mr_status plan_glu(cuda_builder *b, const cuda_node *n, mr_err *err) {
+    const cuda_floats gate = {cuda_data(n->in[0]), (uint32_t)n->in[0]->row_bytes},
+                      up = {cuda_data(n->in[1]), (uint32_t)n->in[1]->row_bytes};
+    return cuda_plan_glu(b, n, &gate, &up, err);
 }
 
 /* How many groups of m columns a block has. A block that is not alone in its row begins and ends at a multiple of 32
@@ -63,7 +65,7 @@ static int32_t groups_of_block(int32_t m, int32_t n_groups) {
 static bool supports_rms_norm(const mr_tensor *tensors, const mr_node *node) {
     const mr_tensor *x = &tensors[node->in[0]], *w = &tensors[node->in[1]], *y = &tensors[node->out];
     int32_t n_normed = x->ne[0] - node->params.norm.n_kept;
-    return cuda_is_rows(x, MR_TYPE_F32) && w->type == MR_TYPE_F32 && is_result(y) && n_normed > 0 &&
+    return cuda_is_rows(x, MR_TYPE_F32) && w->type == MR_TYPE_F32 && cuda_is_activations(y) && n_normed > 0 &&
            groups_of_block(w->ne[0], n_normed / w->ne[0]) > 0;
 }
 

@@ -111,6 +111,41 @@ int32_t node_case_ints(node_case *c, rng *r, int32_t limit) {
     return id;
 }
 
+int32_t node_case_matrices(node_case *c, rng *r, mr_type type, int32_t k, int32_t n, int32_t n_matrices) {
+    mr_backend *be = cpu_backend_of_tests();
+    const mr_type_info *info = mr_type_get(type);
+    size_t row_bytes = (size_t)(k / info->block_elems) * (size_t)info->block_bytes, bytes;
+    mr_tensor *t = &c->tensors[c->n_tensors];
+    mr_fence fence;
+    mr_err err;
+    assert_true(c->n_tensors < NODE_CASE_TENSORS);
+    expect_ok(be->ops->weight_bytes(be, type, k, n, &bytes, &err), &err);
+    assert_true(mr_tensor_init(t, "matrix", type, k, n * n_matrices, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
+    t->bytes = bytes * (size_t)n_matrices;
+    expect_ok(be->ops->buffer_create(be, t->bytes, &t->buffer, &err), &err);
+    uint8_t *file = c->files[c->n_tensors] = malloc(row_bytes * (size_t)t->ne[1]);
+    assert_non_null(file);
+    for (int32_t i = 0; i < t->ne[1]; i++)
+        random_weights(r, VALUES_PLAIN, type, k, file + (size_t)i * row_bytes);
+    for (int32_t i = 0; i < n_matrices; i++) {
+        mr_tensor one = *t;
+        one.ne[1] = n;
+        one.bytes = bytes;
+        one.offset = bytes * (size_t)i;
+        expect_ok(be->ops->weight_load(be, &one, file + (size_t)i * (size_t)n * row_bytes, &fence, &err), &err);
+    }
+    c->n_matrices[c->n_tensors] = n_matrices;
+    return c->n_tensors++;
+}
+
+int32_t node_case_activations(node_case *c, rng *r, mr_type type, int32_t k, mr_row_count count) {
+    int32_t n_rows = c->rows.bucket * (count == MR_ROWS_SLOTS ? c->rows.used : 1);
+    int32_t id = node_case_tensor(c, mr_type_activation(type), k, n_rows, MR_STORAGE_WORK, count);
+    for (int32_t row = 0; row < n_rows; row++)
+        random_activations(r, VALUES_PLAIN, type, k, node_case_row(c, id, row));
+    return id;
+}
+
 /* --- The builder of a program ------------------------------------------------------------------------------------- */
 
 struct cuda_builder {
@@ -154,6 +189,10 @@ static const cuda_op *op_of(mr_op op) {
     static const cuda_op *const OPS[MR_OP_COUNT] = {
         [MR_OP_RMS_NORM] = &cuda_op_rms_norm,
         [MR_OP_QUANTIZE] = &cuda_op_quantize,
+        [MR_OP_MATMUL] = &cuda_op_matmul,
+        [MR_OP_EXPERT_MATMUL] = &cuda_op_expert_matmul,
+        [MR_OP_HEAD_MATMUL] = &cuda_op_head_matmul,
+        [MR_OP_GATE_UP] = &cuda_op_gate_up,
         [MR_OP_GLU] = &cuda_op_glu,
         [MR_OP_ADD] = &cuda_op_add,
         [MR_OP_ADD_GATED] = &cuda_op_add_gated,
@@ -181,16 +220,37 @@ static mr_run run_of(const node_case *c) {
                                [MR_ROWS_SLOTS] = c->rows.real * c->rows.used}};
 }
 
+/* Brings the matrices of tensor i into the kernels' layout. */
+static void load_matrices(const node_case *c, int32_t i, uint8_t *memory, size_t bytes) {
+    const mr_tensor *t = &c->tensors[i];
+    int32_t n = t->ne[1] / c->n_matrices[i];
+    for (int32_t m = 0; m < c->n_matrices[i]; m++) {
+        uint8_t args[CUDA_MAX_ARGS];
+        cuda_launch_desc desc;
+        cuda_weight_repack(&(cuda_repack){t->type, t->ne[0], n, c->files[i] + (size_t)(m * n) * t->row_bytes,
+                                          memory + (size_t)m * bytes},
+                           args, &desc);
+        emulator_launch(emulator_find(desc.kernel), (emulator_grid){desc.grid[0], desc.grid[1], 1}, desc.n_threads,
+                        desc.args);
+    }
+}
+
 /* The device's memory: a copy of each tensor, between guards. */
 static void copy_tensors(const node_case *c, cuda_buffer *buffers, mr_tensor *tensors) {
     for (int32_t i = 0; i < c->n_tensors; i++) {
-        size_t bytes = c->tensors[i].bytes, all = bytes + (size_t)2 * GUARD_BYTES;
+        const mr_tensor *t = &c->tensors[i];
+        size_t one = c->files[i] ? cuda_weight_bytes(t->type, t->ne[0], t->ne[1] / c->n_matrices[i]) : 0;
+        size_t bytes = one ? one * (size_t)c->n_matrices[i] : t->bytes, all = bytes + (size_t)2 * GUARD_BYTES;
         void *memory = NULL;
         assert_int_equal(posix_memalign(&memory, CUDA_ALIGNMENT, all), 0);
         memset(memory, GUARD, all);
-        memcpy((uint8_t *)memory + GUARD_BYTES, c->tensors[i].buffer->base, bytes);
+        if (c->files[i])
+            load_matrices(c, i, (uint8_t *)memory + GUARD_BYTES, one);
+        else
+            memcpy((uint8_t *)memory + GUARD_BYTES, t->buffer->base, bytes);
         buffers[i] = (cuda_buffer){.base = {.bytes = all}, .address = (cuda_address)(uintptr_t)memory};
-        tensors[i] = c->tensors[i];
+        tensors[i] = *t;
+        tensors[i].bytes = bytes;
         tensors[i].buffer = &buffers[i].base;
         tensors[i].offset = GUARD_BYTES;
     }
@@ -250,10 +310,10 @@ static void compare(const node_case *c, const mr_tensor *got, const char *order)
         const uint8_t *want = t->buffer->base;
         const uint8_t *is = (const uint8_t *)(uintptr_t)((const cuda_buffer *)(void *)got[i].buffer)->address;
         for (size_t g = 0; g < GUARD_BYTES; g++)
-            if (is[g] != GUARD || is[GUARD_BYTES + t->bytes + g] != GUARD)
+            if (is[g] != GUARD || is[GUARD_BYTES + got[i].bytes + g] != GUARD)
                 fail_msg("%s, %s: a write outside of tensor %d", mr_op_name(c->node.op), order, i);
         is += GUARD_BYTES;
-        for (size_t at = 0; at < t->bytes; at++) {
+        for (size_t at = 0; at < t->bytes && !c->files[i]; at++) {
             int32_t row = (int32_t)(at / t->row_bytes), column = (int32_t)(at % t->row_bytes);
             int nan = want[at] == is[at] ? 0 : nan_bytes(c, t, column);
             size_t number = nan ? at / (size_t)nan * (size_t)nan : 0;
@@ -290,8 +350,10 @@ void node_case_check(node_case *c) {
 
 void node_case_end(node_case *c) {
     mr_backend *be = cpu_backend_of_tests();
-    for (int32_t i = 0; i < c->n_tensors; i++)
+    for (int32_t i = 0; i < c->n_tensors; i++) {
         be->ops->buffer_destroy(be, c->tensors[i].buffer);
+        free(c->files[i]);
+    }
     c->n_tensors = 0;
 }
 

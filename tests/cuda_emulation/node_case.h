@@ -14,7 +14,7 @@
 #define MR_TESTS_CUDA_EMULATION_NODE_CASE_H
 
 #include "backends/cuda/cuda_internal.h"
-#include "tests/support/rng.h"
+#include "tests/kernels/test_matmul_reference.h"
 
 enum { NODE_CASE_TENSORS = 8 };
 
@@ -28,6 +28,8 @@ typedef struct node_case {
     node_rows rows;
     mr_tensor tensors[NODE_CASE_TENSORS]; /* in buffers of the CPU backend */
     int32_t n_tensors;
+    uint8_t *files[NODE_CASE_TENSORS]; /* of matrices: the rows as in a file; else NULL */
+    int32_t n_matrices[NODE_CASE_TENSORS];
 } node_case;
 
 /* Kinds of numbers: small ones; zeros of both signs; denormal ones; around the smallest and the largest; halves, so
@@ -47,6 +49,10 @@ void *node_case_row(const node_case *c, int32_t tensor, int32_t row);
 int32_t node_case_floats(node_case *c, rng *r, int32_t columns, int32_t rows, fill how);
 /* Adds a tensor [1, bucket] i32 with numbers from 0 to limit - 1. */
 int32_t node_case_ints(node_case *c, rng *r, int32_t limit);
+/* Adds matrices [k, n] of random weights in WEIGHT storage, one behind the other. */
+int32_t node_case_matrices(node_case *c, rng *r, mr_type type, int32_t k, int32_t n, int32_t n_matrices);
+/* Adds random activations [k, bucket] for matrices of this type; [k, bucket * used] if count is MR_ROWS_SLOTS. */
+int32_t node_case_activations(node_case *c, rng *r, mr_type type, int32_t k, mr_row_count count);
 /* Whether the kernels support the node. */
 bool node_case_is_supported(const node_case *c);
 /* Runs, compares, and ends the case. The node must be supported. */
