@@ -6,7 +6,8 @@
 #include "tests/cuda_emulation/product_rig.h"
 #include "tests/support/test.h"
 
-static const mr_type TYPES[] = {MR_TYPE_Q8_0};
+static const mr_type TYPES[] = {MR_TYPE_Q8_0,   MR_TYPE_Q4_0, MR_TYPE_IQ4_NL, MR_TYPE_MXFP4,
+                                MR_TYPE_IQ4_XS, MR_TYPE_Q4_K, MR_TYPE_Q5_K,   MR_TYPE_Q6_K};
 enum { SMALL_DEVICE = 1, LARGE_DEVICE = 1000000 }; /* processors; long tiles are for small devices */
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 

@@ -32,70 +32,83 @@ template <class T, int NT> struct large_stage {
     alignas(16) float scales[LARGE_QUAD][ROWS][SCALES];
 };
 
-/* What a thread copies for each stage: pieces of 16 bytes of quants, and the scales of one row. */
+/* What a thread copies of each stage: pieces of 16 bytes of quants, and the scales of some tiles of a row. Rows behind
+ * the last one are the last one again. */
 template <class T, int NT> struct large_copies {
     typedef large_stage<T, NT> stage;
-    enum { N = stage::ROWS * LARGE_PIECES / CUDA_LARGE_THREADS };
-    const uint8_t *q[N], *scales; /* of the first stage; NULL: nothing to copy */
-    int d[LARGE_QUAD], sums[LARGE_QUAD];
+    enum {
+        N = stage::ROWS * LARGE_PIECES / CUDA_LARGE_THREADS,
+        TILES = stage::ROWS * LARGE_QUAD / CUDA_LARGE_THREADS,
+    };
+    const uint8_t *a, *scales; /* of the stage that is asked for next */
+    uint32_t rows[N];          /* from a to the thread's pieces: a tensor has less than 4 GiB */
+    int32_t left;              /* columns of that stage and later ones */
+    int32_t column, q_at;      /* of the thread's pieces in a stage; where the first piece goes */
+    int d[TILES], sums[TILES];
+
+    /* Of the tiles whose scales the thread copies. */
+    MR_INLINE int32_t first_tile() { return (int32_t)gpu_thread() / stage::ROWS * TILES; }
 
     MR_INLINE large_copies start(const cuda_product_args &a, const product_tile &t) {
-        large_copies c;
+        large_copies c = {};
         int32_t thread = (int32_t)gpu_thread();
+        auto row = [&](int32_t r) { return product_tile_row(a, t, r < t.n_rows ? r : t.n_rows - 1); };
+        c.a = t.a;
+        c.left = a.k;
+        c.column = thread % LARGE_PIECES * 16;
+        c.q_at = thread / LARGE_PIECES * stage::STRIDE + c.column;
         MR_UNROLL
-        for (int i = 0; i < N; i++) {
-            int32_t row = (i * CUDA_LARGE_THREADS + thread) / LARGE_PIECES;
-            c.q[i] = row < t.n_rows ? product_tile_row(a, t, row) + thread % LARGE_PIECES * 16 : nullptr;
-        }
-        c.scales = thread < t.n_rows ? product_tile_row(a, t, thread) + a.k : nullptr;
+        for (int i = 0; i < N; i++)
+            c.rows[i] = (uint32_t)(row((i * CUDA_LARGE_THREADS + thread) / LARGE_PIECES) - t.a) + (uint32_t)c.column;
+        c.scales = row(thread % stage::ROWS) + a.k + first_tile() * 4;
         return c;
     }
 
-    /* Asks for the quants of stage s, and reads the scales into registers. */
-    MR_INLINE void ask(large_copies &c, stage &to, int32_t s, int32_t k) {
-        int32_t thread = (int32_t)gpu_thread(), left = k - s * LARGE_QUAD * CUDA_TILE;
+    /* Asks for the quants of the next stage, and reads the scales into registers. */
+    MR_INLINE void ask(large_copies &c, stage &to, int32_t k) {
         MR_UNROLL
-        for (int i = 0; i < N; i++)
-            if (c.q[i] && thread % LARGE_PIECES * 16 < left)
-                gpu_copy16(to.q + (i * CUDA_LARGE_THREADS + thread) / LARGE_PIECES * stage::STRIDE +
-                               thread % LARGE_PIECES * 16,
-                           c.q[i] + s * LARGE_QUAD * CUDA_TILE);
+        for (int i = 0; i < N && c.column < c.left; i++)
+            gpu_copy16(to.q + c.q_at + i * (CUDA_LARGE_THREADS / LARGE_PIECES) * stage::STRIDE, c.a + c.rows[i]);
         gpu_copy_commit();
-        if (!c.scales || left <= 0)
-            return;
-        const uint8_t *d = c.scales + s * LARGE_QUAD * 4;
-        product_words(gpu_read((const gpu_int4 *)d), c.d);
-        if (T::RULE == PRODUCT_MIN)
-            product_words(gpu_read((const gpu_int4 *)(d + k / 8)), c.sums);
+        MR_UNROLL
+        for (int i = 0; i < TILES; i++)
+            if ((first_tile() + i) * CUDA_TILE < c.left) {
+                c.d[i] = gpu_read((const int *)c.scales + i);
+                if (T::RULE == PRODUCT_MIN)
+                    c.sums[i] = gpu_read((const int *)(c.scales + k / 8) + i);
+            }
+        c.a += LARGE_QUAD * CUDA_TILE;
+        c.scales += LARGE_QUAD * 4;
+        c.left -= LARGE_QUAD * CUDA_TILE;
     }
 
     /* Stores the scales that ask has read. */
     MR_INLINE void put(const large_copies &c, stage &to) {
-        if (!c.scales)
-            return;
         MR_UNROLL
-        for (int i = 0; i < LARGE_QUAD; i++) {
-            float d = mr_bits_f32((uint32_t)c.d[i]);
-            to.scales[i][gpu_thread()][0] = d;
+        for (int i = 0; i < TILES; i++) {
+            float d = mr_bits_f32((uint32_t)c.d[i]), *at = to.scales[first_tile() + i][gpu_thread() % stage::ROWS];
+            at[0] = d;
             if (T::RULE == PRODUCT_MIN)
-                to.scales[i][gpu_thread()][stage::SCALES - 1] = d * (float)c.sums[i];
+                at[stage::SCALES - 1] = d * (float)c.sums[i];
         }
     }
 };
 
-/* The weights of a lane: the words of a step of its panels. */
+/* The weights of a lane. Of a step's words, those are here that its current tile and the three behind it need. */
 template <class T> struct large_weights {
     enum {
-        READ_BYTES = 512, /* of a warp at once; 16 of a lane */
+        READ_BYTES = 512, /* of a warp at once; 16 of a lane, a group of four words */
         UNIT_READS = T::UNIT_BYTES / READ_BYTES,
-        TILE_WORDS = T::UNIT_BYTES / (128 * T::UNIT), /* of a lane; bits of a tile may lie behind those of all tiles */
+        TILE_WORDS = T::UNIT_BYTES / (128 * T::UNIT), /* of a lane */
+        HIGH = 4 * UNIT_READS > TILE_WORDS *T::UNIT,  /* the last group of a step serves all its tiles */
     };
-    const uint8_t *quants[LARGE_PANELS], *scales[LARGE_PANELS];
+    const uint8_t *quants[LARGE_PANELS], *scales[LARGE_PANELS]; /* of the step */
     int words[LARGE_PANELS][4 * T::READS], scale_words[LARGE_PANELS][T::WORDS];
+    int next_common[LARGE_PANELS][T::COMMON]; /* scales of the next step that all its tiles need */
 
     /* Panels behind the last one are the last one again. */
     MR_INLINE large_weights start(const cuda_product_args &a, const product_tile &t) {
-        large_weights w;
+        large_weights w = {};
         int32_t n_panels = (a.n + CUDA_PANEL - 1) / CUDA_PANEL;
         size_t bytes = cuda_panel_bytes(a.k, T::UNIT, T::UNIT_BYTES, T::STEP, T::STEP_BYTES);
         MR_UNROLL
@@ -108,25 +121,72 @@ template <class T> struct large_weights {
         return w;
     }
 
-    /* Reads word group i (four words) of a step, if its unit exists. */
-    MR_INLINE void read(large_weights &w, int i, int32_t step, int32_t n_tiles) {
-        int32_t tile = step * T::STEP + i / UNIT_READS * T::UNIT;
+    /* The lane's words of group i of the step, or (ahead is 1) of the next one. */
+    MR_INLINE const uint8_t *group(const large_weights &w, int p, int i, int ahead) {
+        return w.quants[p] + (ahead * T::READS + i) * READ_BYTES;
+    }
+    /* Reads the group, if its unit is among the n_tiles from the step on. */
+    MR_INLINE void read(large_weights &w, int i, int ahead, int32_t n_tiles) {
         MR_UNROLL
         for (int p = 0; p < LARGE_PANELS; p++)
-            if (tile < n_tiles)
-                product_words(gpu_read((const gpu_int4 *)(w.quants[p] + (size_t)(step * T::READS + i) * READ_BYTES)),
-                              &w.words[p][4 * i]);
+            if (ahead * T::STEP + i / UNIT_READS * T::UNIT < n_tiles)
+                product_words(gpu_read((const gpu_int4 *)group(w, p, i, ahead)), &w.words[p][4 * i]);
     }
-    MR_INLINE void read_scales(const large_weights &w, int32_t step, int32_t n_tiles, int out[LARGE_PANELS][T::WORDS]) {
-        MR_UNROLL
-        for (int p = 0; p < LARGE_PANELS; p++)
-            if (step * T::STEP < n_tiles)
-                T::read_scales(w.scales[p] + (size_t)step * T::STEP_BYTES, gpu_lane() / 4, out[p]);
-    }
-    /* The last tile of a step that uses word group i. */
+    /* The last tile of a step that uses group i; -1: read_quad reads it. */
     MR_INLINE constexpr int last_tile(int i) {
-        int tile = (4 * (i % UNIT_READS) + 3) / TILE_WORDS;
-        return i / UNIT_READS * T::UNIT + (tile < T::UNIT ? tile : T::UNIT - 1);
+        if (HIGH && i == T::READS - 1)
+            return -1;
+        return i / UNIT_READS * T::UNIT + (4 * (i % UNIT_READS) + 3) / TILE_WORDS;
+    }
+    /* Reads the groups of which tile i is the last user. */
+    MR_INLINE void read_tile(large_weights &w, int i, int ahead, int32_t n_tiles) {
+        MR_UNROLL
+        for (int r = 0; r < T::READS; r++)
+            if (last_tile(r) == i)
+                read(w, r, ahead, n_tiles);
+    }
+    /* Reads what only a quad of the step, or of the next one, needs: scales, and high bits. */
+    MR_INLINE void read_quad(large_weights &w, int quad, int ahead) {
+        MR_UNROLL
+        for (int p = 0; p < LARGE_PANELS; p++) {
+            if constexpr (T::WORDS > T::COMMON)
+                T::read_quad(w.scales[p] + ahead * T::STEP_BYTES, gpu_lane() / 4, quad,
+                             w.scale_words[p] + T::COMMON + 4 * quad);
+            if (HIGH) {
+                gpu_int2 v = gpu_read((const gpu_int2 *)group(w, p, T::READS - 1, ahead) + quad);
+                w.words[p][4 * (T::READS - 1) + 2 * quad] = v.x;
+                w.words[p][4 * (T::READS - 1) + 2 * quad + 1] = v.y;
+            }
+        }
+    }
+    /* Reads what all tiles of the step, or of the next one, need. */
+    MR_INLINE void read_common(large_weights &w, int ahead) {
+        MR_UNROLL
+        for (int p = 0; p < LARGE_PANELS; p++)
+            T::read_common(w.scales[p] + ahead * T::STEP_BYTES, gpu_lane() / 4, w.next_common[p]);
+    }
+    MR_INLINE void take_common(large_weights &w) {
+        MR_UNROLL
+        for (int i = 0; i < LARGE_PANELS * T::COMMON; i++)
+            w.scale_words[i / T::COMMON][i % T::COMMON] = w.next_common[i / T::COMMON][i % T::COMMON];
+    }
+    /* Reads what the first quad of the first step needs. */
+    MR_INLINE void read_first(large_weights &w, int32_t n_tiles) {
+        read_common(w, 0);
+        take_common(w);
+        read_quad(w, 0, 0);
+        MR_UNROLL
+        for (int i = 0; i < LARGE_QUAD; i++)
+            read_tile(w, i, 0, n_tiles);
+    }
+    /* Goes on to the next step. */
+    MR_INLINE void turn(large_weights &w) {
+        take_common(w);
+        MR_UNROLL
+        for (int p = 0; p < LARGE_PANELS; p++) {
+            w.quants[p] += T::READS * READ_BYTES;
+            w.scales[p] += T::STEP_BYTES;
+        }
     }
 };
 
@@ -193,42 +253,51 @@ template <class T, int NT> struct large_ring {
 template <class T, int NT> MR_INLINE const large_stage<T, NT> &large_next(large_ring<T, NT> &ring, int32_t k) {
     gpu_copy_wait<0>();
     gpu_sync();
-    large_copies<T, NT>::ask(ring.copies, ring.stages[ring.n % 2], ring.n, k);
+    large_copies<T, NT>::ask(ring.copies, ring.stages[ring.n % 2], k);
     ring.n++;
     return ring.stages[ring.n % 2];
 }
 
-/* Multiplies a step, and reads the weights of the next one. works: the warp has rows and panels. */
+/* Multiplies a quad of a step by the activations of a stage, and reads the weights of the quad behind it. n_tiles:
+ * tiles from the step on. */
 template <class T, int NT>
-MR_INLINE void large_add_step(large_weights<T> &w, large_ring<T, NT> &ring, int32_t step, int32_t k, bool works,
+MR_INLINE void large_add_quad(large_weights<T> &w, const large_stage<T, NT> &stage, int quad, int32_t n_tiles,
                               float acc[LARGE_PANELS][NT][4]) {
-    int32_t n_tiles = k / CUDA_TILE;
-    int next_scales[LARGE_PANELS][T::WORDS];
-    if (works)
-        large_weights<T>::read_scales(w, step + 1, n_tiles, next_scales);
+    typedef large_weights<T> weights;
+    int next = (quad + 1) % (T::STEP / LARGE_QUAD), ahead = next == 0;
+    if (ahead && n_tiles > T::STEP)
+        weights::read_common(w, 1);
+    if (!ahead || n_tiles > T::STEP)
+        weights::read_quad(w, next, ahead);
+    MR_UNROLL
+    for (int i = 0; i < LARGE_QUAD; i++) {
+        if (T::STEP == 4 && i >= n_tiles)
+            break;
+        large_add_tile<T, NT>(w, stage, LARGE_QUAD * quad + i, acc);
+        weights::read_tile(w, LARGE_QUAD * next + i, ahead, n_tiles);
+        if (T::RULE == PRODUCT_MIN)
+            gpu_sync_warp(); /* the compiler would take the next tile forward, and run out of registers */
+    }
+}
+
+/* Multiplies a step. works: the warp has rows and panels. */
+template <class T, int NT>
+MR_INLINE void large_add_step(large_weights<T> &w, large_ring<T, NT> &ring, int32_t n_tiles, int32_t k, bool works,
+                              float acc[LARGE_PANELS][NT][4]) {
     float block[LARGE_PANELS][NT][4] = {};
     MR_UNROLL
     for (int quad = 0; quad < T::STEP / LARGE_QUAD; quad++) {
         const large_stage<T, NT> &stage = large_next(ring, k);
-        MR_UNROLL
-        for (int i = LARGE_QUAD * quad; i < LARGE_QUAD * (quad + 1); i++) {
-            if (!works || (T::STEP == 4 && step * T::STEP + i >= n_tiles))
-                continue;
-            large_add_tile<T, NT>(w, stage, i, T::RULE == PRODUCT_BLOCK ? block : acc);
-            MR_UNROLL
-            for (int r = 0; r < T::READS; r++)
-                if (large_weights<T>::last_tile(r) == i)
-                    large_weights<T>::read(w, r, step + 1, n_tiles);
-        }
+        if (works)
+            large_add_quad<T, NT>(w, stage, quad, n_tiles, T::RULE == PRODUCT_BLOCK ? block : acc);
         large_copies<T, NT>::put(ring.copies, ring.stages[(ring.n + 1) % 2]);
     }
-    if constexpr (T::RULE == PRODUCT_BLOCK)
+    if constexpr (T::RULE == PRODUCT_BLOCK) {
         MR_UNROLL
-    for (int p = 0; p < LARGE_PANELS; p++)
-        MR_UNROLL
-    for (int n = 0; n < NT; n++)
-        product_chain_block<T>(acc[p][n], block[p][n], T::scales(w.scale_words[p], 0));
-    memcpy(w.scale_words, next_scales, sizeof next_scales);
+        for (int i = 0; i < LARGE_PANELS * NT; i++)
+            product_chain_block<T>(acc[i / NT][i % NT], block[i / NT][i % NT], T::scales(w.scale_words[i / NT], 0));
+    }
+    large_weights<T>::turn(w);
 }
 
 template <int NT>
@@ -237,12 +306,13 @@ MR_INLINE void large_store(const cuda_product_args &a, const product_tile &t, co
     int32_t first_n = panel * CUDA_PANEL + (int32_t)(gpu_lane() / 4);
     int32_t first_row = (int32_t)(gpu_warp() / LARGE_WARPS_N * 8 * NT + gpu_lane() % 4 * 2);
     MR_UNROLL
-    for (int n = 0; n < NT; n++)
+    for (int n = 0; n < NT; n++) {
         MR_UNROLL
-    for (int i = 0; i < 4 * LARGE_PANELS; i++) {
-        int32_t row = first_row + 8 * n + i % 2, out = first_n + 8 * (i / 2);
-        if (row < t.n_rows && out < a.n)
-            product_tile_store(a, t, row, out, acc[i / 4][n][i % 4]);
+        for (int i = 0; i < 4 * LARGE_PANELS; i++) {
+            int32_t row = first_row + 8 * n + i % 2, out = first_n + 8 * (i / 2);
+            if (row < t.n_rows && out < a.n)
+                product_tile_store(a, t, row, out, acc[i / 4][n][i % 4]);
+        }
     }
 }
 
@@ -256,28 +326,26 @@ template <class T, int NT> MR_INLINE void product_large(const cuda_product_args 
     bool works = warp / LARGE_WARPS_N * 8 * NT < t.n_rows &&
                  (t.block * LARGE_WARPS_N + warp % LARGE_WARPS_N) * LARGE_PANELS * CUDA_PANEL < a.n;
     large_ring<T, NT> ring = {stages, large_copies<T, NT>::start(a, t), 1};
-    large_copies<T, NT>::ask(ring.copies, stages[0], 0, a.k);
+    large_copies<T, NT>::ask(ring.copies, stages[0], a.k);
     large_copies<T, NT>::put(ring.copies, stages[0]);
     large_weights<T> w = large_weights<T>::start(a, t);
     if (works)
-        large_weights<T>::read_scales(w, 0, n_tiles, w.scale_words);
-    MR_UNROLL
-    for (int r = 0; r < T::READS; r++)
-        if (works)
-            large_weights<T>::read(w, r, 0, n_tiles);
+        large_weights<T>::read_first(w, n_tiles);
     float acc[LARGE_PANELS][NT][4] = {};
     MR_NO_UNROLL
-    for (int32_t step = 0; step * T::STEP < n_tiles; step++)
-        large_add_step<T, NT>(w, ring, step, a.k, works, acc);
+    for (; n_tiles > 0; n_tiles -= T::STEP)
+        large_add_step<T, NT>(w, ring, n_tiles, a.k, works, acc);
+    product_tile_find(a, 16 * NT, &t); /* again, so that it takes no registers in the loop */
     if (works)
         large_store<NT>(a, t, acc);
 }
 
-/* The kernels of a type: cuda_product_TYPE_large_ROWS, with so many activation rows for a block. */
-#define PRODUCT_LARGE_KERNELS(type)                                                                                    \
+/* cuda_product_TYPE_large_ROWS, with so many activation rows for a block. */
+#define PRODUCT_LARGE_64(type)                                                                                         \
     MR_KERNEL(cuda_product_##type##_large_64, cuda_product_args, CUDA_LARGE_THREADS) {                                 \
         product_large<product_##type, 4>(a);                                                                           \
-    }                                                                                                                  \
+    }
+#define PRODUCT_LARGE_128(type)                                                                                        \
     MR_KERNEL(cuda_product_##type##_large_128, cuda_product_args, CUDA_LARGE_THREADS) {                                \
         product_large<product_##type, 8>(a);                                                                           \
     }

@@ -40,7 +40,7 @@ MR_INLINE void small_read(const small_lane<NT> &l, int32_t step, int32_t n_tiles
     for (int i = 0; i < T::READS; i++)
         if (512 * i / T::UNIT_BYTES * T::UNIT < n_tiles)
             product_words(gpu_read((const gpu_int4 *)(at + 512 * i)), &out->quants[4 * i]);
-    T::read_scales(l.scales + (size_t)step * T::STEP_BYTES, l.g, out->scales);
+    product_read_scales<T>(l.scales + (size_t)step * T::STEP_BYTES, l.g, out->scales);
 }
 
 /* The scales of the activations of four tiles. FULL: n_tiles is 4. */

@@ -28,9 +28,9 @@ enum product_rule { PRODUCT_SCALE, PRODUCT_MIN, PRODUCT_BLOCK };
 static constexpr float PRODUCT_OFFSET = 12582912.0f; /* 1.5 * 2^23 */
 
 /* The scales of two rows of a tile. SCALE: d of the rule. MIN: min is -(dmin * m). BLOCK: d of the block; factor[r][h]
- * of half h. */
+ * of half h, and offset: -(factor * OFFSET), which is exact. */
 struct weight_scales {
-    float d[2], min[2], factor[2][2];
+    float d[2], min[2], factor[2][2], offset[2][2];
 };
 /* Of two columns of activations: d_a, and d_a * (float)sum_a for MIN. */
 struct activation_scales {
@@ -80,14 +80,15 @@ MR_INLINE void product_look_up_mxfp4(int word, int out[2]) {
 }
 
 /* --- The types ---------------------------------------------------------------------------------------------------- */
-/* WORDS: words of scales of a lane. read_scales takes the first scale of a step in the device's memory. scales and
- * unpack give tile i of the step. */
+/* WORDS: words of scales of a lane. The first COMMON of them serve all tiles of a step; then four serve the tiles of
+ * each quad, and read_quad reads these. read_common and read_quad take the first scale of a step in the device's
+ * memory. scales and unpack give tile i of the step. */
 
 /* A d for each row and tile. */
 struct product_d {
-    enum { WORDS = 4 };
+    enum { WORDS = 4, COMMON = 4 };
     static constexpr product_rule RULE = PRODUCT_SCALE;
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
         product_words(gpu_read((const gpu_int4 *)(step + 16 * g)), words);
     }
     MR_INLINE weight_scales scales(const int *words, int i) {
@@ -128,14 +129,14 @@ struct product_iq4_nl : panel_iq4_nl, product_d {
 };
 
 struct product_mxfp4 : panel_mxfp4 {
-    enum { WORDS = 2 };
+    enum { WORDS = 2, COMMON = 2 };
     static constexpr product_rule RULE = PRODUCT_SCALE;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
         product_look_up_mxfp4(quants[2 * i], a);
         product_look_up_mxfp4(quants[2 * i + 1], a + 2);
     }
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
         gpu_int2 v = gpu_read((const gpu_int2 *)(step + 8 * g));
         words[0] = v.x;
         words[1] = v.y;
@@ -150,11 +151,11 @@ struct product_mxfp4 : panel_mxfp4 {
 };
 
 struct product_iq4_xs : panel_iq4_xs {
-    enum { WORDS = 5 };
+    enum { WORDS = 5, COMMON = 5 };
     static constexpr product_rule RULE = PRODUCT_SCALE;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) { product_iq4_nl::unpack(quants, i, a); }
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
         words[0] = gpu_read((const int *)(step + 4 * g));
         product_words(gpu_read((const gpu_int4 *)(step + 32 + 16 * g)), words + 1);
     }
@@ -169,7 +170,7 @@ struct product_iq4_xs : panel_iq4_xs {
 };
 
 struct product_q4_k : panel_q4_k {
-    enum { WORDS = 10 };
+    enum { WORDS = 10, COMMON = 2 };
     static constexpr product_rule RULE = PRODUCT_MIN;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -180,12 +181,13 @@ struct product_q4_k : panel_q4_k {
             a[2 * h + 1] = (int)(w >> 4 & 0x0f0f0f0fu);
         }
     }
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
         gpu_int2 v = gpu_read((const gpu_int2 *)(step + 8 * g));
         words[0] = v.x;
         words[1] = v.y;
-        product_words(gpu_read((const gpu_int4 *)(step + 64 + 16 * g)), words + 2);
-        product_words(gpu_read((const gpu_int4 *)(step + 192 + 16 * g)), words + 6);
+    }
+    MR_INLINE void read_quad(const uint8_t *step, uint32_t g, int quad, int words[4]) {
+        product_words(gpu_read((const gpu_int4 *)(step + 64 + 128 * quad + 16 * g)), words);
     }
     MR_INLINE weight_scales scales(const int *words, int i) {
         weight_scales s;
@@ -201,7 +203,7 @@ struct product_q4_k : panel_q4_k {
 };
 
 struct product_q5_k : panel_q5_k {
-    enum { WORDS = product_q4_k::WORDS };
+    enum { WORDS = product_q4_k::WORDS, COMMON = product_q4_k::COMMON };
     static constexpr product_rule RULE = PRODUCT_MIN;
     static constexpr float OFFSET = PRODUCT_OFFSET;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -213,15 +215,18 @@ struct product_q5_k : panel_q5_k {
             a[j] |= (int)((bit < 4 ? high << (4 - bit) : high >> (bit - 4)) & 0x10101010u);
         }
     }
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
-        product_q4_k::read_scales(step, g, words);
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
+        product_q4_k::read_common(step, g, words);
+    }
+    MR_INLINE void read_quad(const uint8_t *step, uint32_t g, int quad, int words[4]) {
+        product_q4_k::read_quad(step, g, quad, words);
     }
     MR_INLINE weight_scales scales(const int *words, int i) { return product_q4_k::scales(words, i); }
 };
 
 /* The fragment has 4 times the values. */
 struct product_q6_k : panel_q6_k {
-    enum { WORDS = 9 };
+    enum { WORDS = 9, COMMON = 1 };
     static constexpr product_rule RULE = PRODUCT_BLOCK;
     static constexpr float OFFSET = PRODUCT_OFFSET / 4;
     MR_INLINE void unpack(const int *quants, int i, int a[4]) {
@@ -231,22 +236,35 @@ struct product_q6_k : panel_q6_k {
             a[j] = (int)(w[j] & 0xfcfcfcfcu);
         a[3] = (int)((w[0] << 6 & 0xc0c0c0c0u) | (w[1] << 4 & 0x30303030u) | (w[2] << 2 & 0x0c0c0c0cu));
     }
-    MR_INLINE void read_scales(const uint8_t *step, uint32_t g, int words[WORDS]) {
+    MR_INLINE void read_common(const uint8_t *step, uint32_t g, int words[COMMON]) {
         words[0] = gpu_read((const int *)(step + 4 * g));
-        product_words(gpu_read((const gpu_int4 *)(step + 32 + 16 * g)), words + 1);
-        product_words(gpu_read((const gpu_int4 *)(step + 160 + 16 * g)), words + 5);
+    }
+    MR_INLINE void read_quad(const uint8_t *step, uint32_t g, int quad, int words[4]) {
+        product_words(gpu_read((const gpu_int4 *)(step + 32 + 128 * quad + 16 * g)), words);
     }
     MR_INLINE weight_scales scales(const int *words, int i) {
         weight_scales s;
         product_halves(words[0], s.d);
         MR_UNROLL
-        for (int b = 0; b < 4; b++)
+        for (int b = 0; b < 4; b++) {
             s.factor[b / 2][b % 2] = product_byte(words[1 + i], b, 128);
+            s.offset[b / 2][b % 2] = s.factor[b / 2][b % 2] * -OFFSET;
+        }
         return s;
     }
 };
 
 /* --- Parts of a product ------------------------------------------------------------------------------------------- */
+
+/* Reads all scales of a step. */
+template <class T> MR_INLINE void product_read_scales(const uint8_t *step, uint32_t g, int words[T::WORDS]) {
+    T::read_common(step, g, words);
+    if constexpr (T::WORDS > T::COMMON) {
+        MR_UNROLL
+        for (int quad = 0; quad < T::STEP / 4; quad++)
+            T::read_quad(step, g, quad, words + T::COMMON + 4 * quad);
+    }
+}
 
 /* The sums of a tile: one for each result, or one for each half (BLOCK). */
 template <class T> struct product_sums { int c[T::RULE == PRODUCT_BLOCK ? 2 : 1][4]; };
@@ -279,14 +297,14 @@ MR_INLINE void product_chain(float acc[4], const product_sums<T> &s, const weigh
     MR_UNROLL
     for (int j = 0; j < 4; j++) {
         int r = j / 2, column = j % 2;
-        float isum = mr_bits_f32((uint32_t)s.c[0][j]) - T::OFFSET;
+        float first = mr_bits_f32((uint32_t)s.c[0][j]);
         if constexpr (T::RULE == PRODUCT_BLOCK) {
-            /* Integers below 2^24: exact. The addition of 0 gives +0 for -0, as the conversion of an integer does. */
-            float second = mr_bits_f32((uint32_t)s.c[1][j]) - T::OFFSET;
-            isum = fmaf(w.factor[r][1], second, fmaf(w.factor[r][0], isum, 0.0f));
+            /* factor * (sum + OFFSET) - factor * OFFSET is an integer below 2^24, and so is the sum of both: exact. */
+            float second = mr_bits_f32((uint32_t)s.c[1][j]);
+            float isum = fmaf(w.factor[r][0], first, w.offset[r][0]) + fmaf(w.factor[r][1], second, w.offset[r][1]);
             acc[j] = fmaf(isum, x.d[column], acc[j]);
         } else {
-            acc[j] = fmaf(isum, w.d[r] * x.d[column], acc[j]);
+            acc[j] = fmaf(first - T::OFFSET, w.d[r] * x.d[column], acc[j]);
         }
         if constexpr (T::RULE == PRODUCT_MIN)
             acc[j] = fmaf(w.min[r], x.sum[column], acc[j]);

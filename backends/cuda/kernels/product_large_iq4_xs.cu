@@ -1,0 +1,6 @@
+/* backends/cuda/kernels/product_large_iq4_xs.cu - products of IQ4_XS matrices and many rows. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/kernels/product_large.h"
+
+PRODUCT_LARGE_64(iq4_xs)
+PRODUCT_LARGE_128(iq4_xs)

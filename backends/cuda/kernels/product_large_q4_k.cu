@@ -1,0 +1,6 @@
+/* backends/cuda/kernels/product_large_q4_k.cu - products of Q4_K matrices and many rows. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/kernels/product_large.h"
+
+PRODUCT_LARGE_64(q4_k)
+PRODUCT_LARGE_128(q4_k)

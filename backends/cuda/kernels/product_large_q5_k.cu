@@ -1,0 +1,6 @@
+/* backends/cuda/kernels/product_large_q5_k.cu - products of Q5_K matrices and many rows. */
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/cuda/kernels/product_large.h"
+
+PRODUCT_LARGE_64(q5_k)
+PRODUCT_LARGE_128(q5_k)
