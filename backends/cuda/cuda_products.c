@@ -97,7 +97,7 @@ static mr_status plan_expert_matmul(cuda_builder *b, const cuda_node *n, mr_err 
     return launch_product(b, size, &args, err);
 }
 
-/* --- HEAD_MATMUL --------------------------------------------------------------------------------------------------- */
+/* --- HEAD_MATMUL ------------------------------------------------------------------------------------------------- */
 
 /* Bytes of the activations of a head of k elements; 0: they cannot be made. */
 static size_t head_bytes(mr_type type, int32_t k) {
@@ -164,23 +164,36 @@ static bool supports_gate_up(const mr_tensor *tensors, const mr_node *node) {
            cuda_is_activations(&tensors[node->out]);
 }
 
-/* The two products go to scratch, one behind the other in each row. */
-static mr_status plan_gate_up(cuda_builder *b, const cuda_node *n, mr_err *err) {
-    int32_t n_out = n->out->ne[0], n_rows = n->out->ne[1];
-    size_t half = mr_round_up((size_t)n_out * sizeof(float), 64);
-    void *scratch = NULL;
-    mr_status s = cuda_scratch(b, 2 * half * (size_t)n_rows, &scratch, err);
-    uint8_t *at[2] = {(uint8_t *)scratch, (uint8_t *)scratch + half};
-    for (int i = 0; i < 2 && s == MR_OK; i++) {
-        cuda_product_args args = args_of(b, n->in[i], n_out, n->in[2], n->out);
-        args.y = at[i];
+/* The products of gate and up, side by side in rows of scratch: the matrix that comes first in memory has the left
+ * half. Matrices of one type are multiplied in one launch, as those of two heads with the same activations. */
+static mr_status plan_halves(cuda_builder *b, const cuda_node *n, int first, uint8_t *scratch, size_t half,
+                             mr_err *err) {
+    bool together = n->in[0]->type == n->in[1]->type;
+    mr_status s = MR_OK;
+    for (int i = 0; i < (together ? 1 : 2) && s == MR_OK; i++) {
+        const mr_tensor *w = n->in[i == 0 ? first : 1 - first];
+        cuda_product_args args = args_of(b, w, w->ne[1], n->in[2], n->out);
+        cuda_product_size size = {.type = w->type, .n_rows = n->out->ne[1], .n_heads = together ? 2 : 1};
+        args.matrix_bytes = (uint64_t)(cuda_data(n->in[1 - first]) - cuda_data(n->in[first]));
+        args.y = scratch + (size_t)i * half;
         args.y_row_bytes = (uint32_t)(2 * half);
-        s = launch_product(b, (cuda_product_size){.type = n->in[i]->type, .n_rows = n_rows, .n_heads = 1}, &args, err);
+        args.y_head_bytes = (uint32_t)half;
+        s = launch_product(b, size, &args, err);
     }
+    return s;
+}
+
+static mr_status plan_gate_up(cuda_builder *b, const cuda_node *n, mr_err *err) {
+    size_t half = mr_round_up((size_t)n->out->ne[0] * sizeof(float), 64);
+    int first = cuda_data(n->in[0]) < cuda_data(n->in[1]) ? 0 : 1;
+    void *scratch = NULL;
+    mr_status s = cuda_scratch(b, 2 * half * (size_t)n->out->ne[1], &scratch, err);
+    if (s == MR_OK)
+        s = plan_halves(b, n, first, scratch, half, err);
     if (s != MR_OK)
         return s;
-    return cuda_plan_glu(b, n, &(cuda_floats){at[0], (uint32_t)(2 * half)}, &(cuda_floats){at[1], (uint32_t)(2 * half)},
-                         err);
+    cuda_floats left = {scratch, (uint32_t)(2 * half)}, right = {(uint8_t *)scratch + half, left.row_bytes};
+    return cuda_plan_glu(b, n, first == 0 ? &left : &right, first == 0 ? &right : &left, err);
 }
 
 const cuda_op cuda_op_matmul = {supports_matmul, plan_matmul};
