@@ -25,7 +25,7 @@
  * Scales. A step of tiles has, for g = 0..7 and with r = 0, 1 for row g + 8r
  *   Q8_0, Q4_0, IQ4_NL
  *           at 16 g + 4 i + 2 r: f16 d of tile i (0..3)
- *   MXFP4   at 8 g + 2 i + r: u8 e of tile i (0..3)
+ *   MXFP4   at 8 g + 2 i + r: u8 exponent of the scale of tile i (0..3) as in an f32: e - 1, or 0 where e < 2
  *   IQ4_XS  at 4 g + 2 r: f16 d; at 32 + 16 g + 2 i + r: u8 sc + 128 of tile i (0..7)
  *   Q4_K, Q5_K
  *           at 8 g + 2 r: f16 d; at 8 g + 4 + 2 r: f16 dmin; at 64 + 128 (i / 4) + 16 g + 4 (i % 4) + r: u8 sc of tile

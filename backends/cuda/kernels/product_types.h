@@ -145,7 +145,7 @@ struct product_mxfp4 : panel_mxfp4 {
         weight_scales s;
         MR_UNROLL
         for (int r = 0; r < 2; r++)
-            s.d[r] = mr_mxfp4_scale((uint8_t)((uint32_t)words[i / 2] >> (16 * (i % 2) + 8 * r)));
+            s.d[r] = mr_bits_f32((uint32_t)words[i / 2] >> (16 * (i % 2) + 8 * r) << 24 >> 1);
         return s;
     }
 };

@@ -110,7 +110,9 @@ struct repack_mxfp4 : panel_mxfp4 {
         uint32_t word = 0;
         for (int b = 0; b < 4; b++) {
             int32_t tile = step + i % 2 * 2 + b / 2;
-            word |= tile < p.n_tiles ? (uint32_t)repack_block<repack_mxfp4>(p, i / 2 + b % 2 * 8, tile).e << 8 * b : 0;
+            if (tile < p.n_tiles)
+                word |= mr_f32_bits(mr_mxfp4_scale(repack_block<repack_mxfp4>(p, i / 2 + b % 2 * 8, tile).e)) >>
+                        23 << 8 * b;
         }
         return word;
     }
