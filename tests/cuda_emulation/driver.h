@@ -34,7 +34,7 @@ typedef struct emulated_options {
     int32_t max_delay_us; /* before and after each piece of queued work */
     uint64_t seed;        /* of delays, and of the order of a graph's nodes */
     const char *fail;     /* a member of cuda_driver: fail_at counts calls of this function; NULL: of all functions */
-    int32_t fail_at;      /* the call with this number fails; 0: none. Functions that destroy do so all the same */
+    int32_t fail_at;      /* the call with this number fails; 0: none. Those that destroy or wait do so all the same */
     cuda_result result;   /* of this call; 0: CUDA_UNKNOWN. CUDA_LAUNCH_FAILED and its like break the context */
     int32_t break_at;     /* the copy, launch or graph of this number breaks its context in its turn; 0: none */
 } emulated_options;

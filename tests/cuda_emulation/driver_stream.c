@@ -205,9 +205,9 @@ static cuda_result synchronize(stream *s) {
 
 cuda_result emulated_stream_synchronize(cuda_stream handle) {
     call c = emulated_begin(CALL_stream_synchronize);
-    stream *s = c.result == CUDA_OK ? emulated_find(&c, OBJECT_STREAM, handle) : NULL;
-    if (s)
-        c.result = synchronize(s);
+    stream *s = c.refused ? NULL : emulated_find(&c, OBJECT_STREAM, handle);
+    cuda_result result = s ? synchronize(s) : CUDA_OK;
+    c.result = c.result == CUDA_OK ? result : c.result;
     return emulated_end(&c);
 }
 
@@ -319,14 +319,14 @@ cuda_result emulated_event_query(cuda_event handle) {
 
 cuda_result emulated_event_synchronize(cuda_event handle) {
     call c = emulated_begin(CALL_event_synchronize);
-    event *v = c.result == CUDA_OK ? emulated_find(&c, OBJECT_EVENT, handle) : NULL;
+    event *v = c.refused ? NULL : emulated_find(&c, OBJECT_EVENT, handle);
     if (v) {
         v->n_references++;
         e->counts.n_waits++;
         for (uint64_t until = v->n_recorded; v->n_reached < until;)
             mr_cond_wait_until(&e->changed, &e->lock, MR_NEVER);
         release_event(v);
-        c.result = c.context->broken;
+        c.result = c.result == CUDA_OK ? c.context->broken : c.result;
     }
     return emulated_end(&c);
 }
