@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whole commands with the CUDA backend on emulated GPUs: the bytes of the CPU alone, and what a user sees of a driver
+that is too old, of a host without a device, and of a device that fails or has little memory."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+from hosts import program_path, run_ranks
+
+BIN = program_path()
+EMULATED_BIN = os.path.abspath(os.environ["MILLRACE_EMULATED_BIN"])
+DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
+LIMIT_S = 300  # of one command; sanitizer builds on busy machines are slow
+GENERATE = ["generate", DEMO, "-p", "Once upon a time", "-p", "It rained. ",
+            "-n", "12", "--temp", "0.8", "--seed", "7", "--ignore-eos", "--json"]
+CUDA = ["--backend", "cuda"]
+FOLDER = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+
+
+def run(program, *args, cuda=""):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") or k == "MILLRACE_CPU_ISA"}
+    env.update({"MILLRACE_CACHE_DIR": FOLDER.name, "EMULATED_CUDA": cuda})
+    return subprocess.run([program, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S,
+                          check=False)
+
+
+def ids(output):
+    return [(s["ids"], s["text"], s["finish_reason"]) for s in json.loads(output)["sequences"]]
+
+
+class Generate(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.want = ids(run(BIN, *GENERATE).stdout)
+
+    def check(self, n_devices, *args, cuda=""):
+        """The bytes of the CPU; stages are on so many devices."""
+        done = run(EMULATED_BIN, *GENERATE, *CUDA, *args, cuda=cuda)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(ids(done.stdout), self.want, done.stderr)
+        for device in range(n_devices):
+            self.assertIn(b"on 'CUDA device %d, emulated GPU'" % device, done.stderr)
+        self.assertNotIn(b"CUDA device %d," % n_devices, done.stderr)
+
+    def check_fails(self, words, *args, cuda=""):
+        done = run(EMULATED_BIN, *GENERATE, *CUDA, "--log-level", "error", *args, cuda=cuda)
+        text = done.stderr.decode()
+        self.assertEqual(done.returncode, 1, text)
+        self.assertEqual(len(text.splitlines()), 1, text)
+        for word in words:
+            self.assertIn(word, text)
+
+    def test_the_bytes_of_the_cpu(self):
+        self.check(1, cuda="seed=1")
+        self.check(2, "--stages", "2", "--chunk", "3", cuda="n_devices=2 max_delay_us=50")
+        self.check(1, "--stages", "3", cuda="seed=5")
+
+    def test_drivers_and_devices_that_cannot_be_used(self):
+        self.check_fails(["there is no CUDA device", "hint: nvidia-smi"], cuda="no_device")
+        self.check_fails(["the NVIDIA driver is for CUDA 12.0; hint: "], cuda="version=12000")
+        self.check_fails(["compute capability 7", "8.0 or newer"], cuda="capability=75")
+        self.check_fails(["has no kernels for CUDA device 0"], cuda="fail=module_load_data fail_at=1 result=209")
+
+    def test_a_device_that_fails(self):
+        self.check_fails(["'CUDA device 0, emulated GPU'", "LAUNCH_FAILED"], cuda="break_at=40")
+
+    def test_a_device_that_fails_in_a_step(self):
+        """Nobody hangs, the error names the device, and the text so far is not lost. The work that fails is a later
+        one each time, until it is that of a step."""
+        break_at, done = 200, None
+        while not done or len(done.stdout) < 10:
+            done = run(EMULATED_BIN, "generate", DEMO, "-p", "Once upon a time", "-n", "400", "--ignore-eos", *CUDA,
+                       "--measure", "off", "--gpu-layers", "8", "--log-level", "error", cuda=f"break_at={break_at}")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertRegex(done.stderr, b"CUDA device 0, emulated GPU.*LAUNCH_FAILED")
+            break_at = break_at * 4 // 3
+
+    @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
+    def test_ranks(self):
+        done = run_ranks(2, [*GENERATE, *CUDA], program=[EMULATED_BIN], timeout=LIMIT_S,
+                         env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name,
+                              "EMULATED_CUDA": "n_devices=2"})
+        self.assertEqual((done.status, done.left), (0, []), str(done))
+        for rank in range(2):
+            self.assertIn(b"on 'CUDA device %d, emulated GPU'" % rank, done.stderr, str(done))
+        self.assertEqual(ids(done.stdout), self.want, str(done))
+
+
+if __name__ == "__main__":
+    unittest.main()
