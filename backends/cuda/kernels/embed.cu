@@ -67,7 +67,7 @@ MR_INLINE float value_iq4_xs(const uint8_t *block, int i) {
     return mr_f16_to_f32(b->d) * (float)mr_iq4_xs_scale(b, i / 32) * (float)q;
 }
 
-/* --- The row ------------------------------------------------------------------------------------------------------- */
+/* --- The row ------------------------------------------------------------------------------------------------------ */
 
 template <class Block> MR_INLINE const uint8_t *block_of(const uint8_t *row, int32_t i, int32_t n) {
     return row + (size_t)(i / n) * sizeof(Block);

@@ -1,5 +1,5 @@
-/* backends/cuda/kernels/kv_copy.cu - copies KV blocks. A thread has the same bytes of every block, and copies them in the
- * order of the list, so a block may be copied on. */
+/* backends/cuda/kernels/kv_copy.cu - copies KV blocks. A thread has the same bytes of every block, and copies them in
+ * the order of the list, so a block may be copied on. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/cuda_state.h"
 #include "backends/cuda/kernels/gpu_rows.h"
