@@ -10,7 +10,7 @@ template <int PAIRS_, int MOST_, int K_DIM_> struct shape {
 
 /* SHAPE(most elements of a key, of a value, most queries of a warp) */
 #define SHAPE(k_dim, v_dim, queries)                                                                                   \
-    MR_KERNEL(cuda_attention_f32_##k_dim, cuda_attention_args, CUDA_ATTENTION_THREADS) {                               \
+    MR_KERNEL(cuda_attention_f32_##k_dim, cuda_attention_args, CUDA_ATTENTION_THREADS, CUDA_ATTENTION_BLOCKS) {        \
         MR_SHARED gpu_attention_shared<shape<(v_dim) / 64, queries, k_dim>> shared;                                    \
         gpu_attend(a, shared);                                                                                         \
     }

@@ -9,7 +9,7 @@ template <int K_DIM_, int V_DIM_, int QUERIES> struct shape {
 };
 
 #define SHAPE(k_dim, v_dim, queries)                                                                                   \
-    MR_KERNEL(cuda_attention_q8_0_##k_dim, cuda_attention_args, CUDA_ATTENTION_THREADS) {                              \
+    MR_KERNEL(cuda_attention_q8_0_##k_dim, cuda_attention_args, CUDA_ATTENTION_THREADS, CUDA_ATTENTION_BLOCKS) {       \
         MR_SHARED gpu_int8_shared<shape<k_dim, v_dim, (queries)*CUDA_ATTENTION_WARPS>> shared;                         \
         gpu_attend_int8(a, shared);                                                                                    \
     }

@@ -10,7 +10,8 @@ enum {
     CUDA_ATTENTION_LIST_THREADS = 256,
     CUDA_ATTENTION_WARPS = 4, /* of a block */
     CUDA_ATTENTION_THREADS = CUDA_ATTENTION_WARPS * 32,
-    CUDA_ATTENTION_SUMS = 32, /* floats of a state beside its weighted sums */
+    CUDA_ATTENTION_BLOCKS = 3, /* that fit on a multiprocessor at least */
+    CUDA_ATTENTION_SUMS = 32,  /* floats of a state beside its weighted sums */
 };
 
 /* What a block computes at a time is a unit: the attention of some rows, and some query heads of one KV head. The rows

@@ -185,6 +185,7 @@ template <class Shape, int N, bool MASKED>
 MR_INLINE void gpu_add_values(const typename Shape::Chunks::Element *values, const float *w, int32_t position,
                               int32_t v_dim, const gpu_query *mine, float (&o)[N][Shape::PAIRS][2]) {
     constexpr int STEP = Shape::PAIRS > 4 ? 1 : 4;
+    MR_NO_UNROLL
     for (int32_t p = 0; p < Shape::Chunks::VALUES; p += STEP) {
         float x[N][4];
         MR_UNROLL
@@ -262,6 +263,7 @@ MR_INLINE void gpu_run_unit(const cuda_attention_args &a, const gpu_unit &u, gpu
     }
     if (u.partition < 0 || !gpu_is_complete(u, &shared.flag))
         return;
+    MR_NO_UNROLL
     for (int j = 0; j < N; j++)
         if (mine[j].last > 0)
             gpu_merge_states<Shape::PAIRS>(a, u, &mine[j]);

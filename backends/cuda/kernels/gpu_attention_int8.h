@@ -30,6 +30,7 @@ struct gpu_int8_chunks {
     MR_INLINE void copy(const cuda_attention_args &a, const gpu_unit &u, int32_t position, int32_t chunk, uint8_t *to) {
         bool is_key = chunk < a.k_dim / 32;
         int32_t b = is_key ? chunk : chunk - a.k_dim / 32, dim = is_key ? a.k_dim : a.v_dim;
+        MR_NO_UNROLL
         for (int32_t i = (int32_t)gpu_thread(); i < GPU_TILE / CUDA_KV_BLOCK * 34; i += CUDA_ATTENTION_THREADS) {
             int32_t block = i / 34, piece = i % 34, p = position + block * CUDA_KV_BLOCK;
             if (!gpu_has_block(u, p))
@@ -257,7 +258,7 @@ MR_INLINE void gpu_int8_values(const uint8_t *chunk, int32_t position, const gpu
         v[i / 8][i / 4 % 2][i % 4] =
             gpu_word(values + gpu_int8_chunks::word_at(8 * (i / 4 % 2) + i % 4 / 2 * 4 + warp.t,
                                                        16 * (i / 8) + i % 2 * 8 + warp.g, 32));
-    MR_UNROLL
+    MR_NO_UNROLL
     for (int j = 0; j < GROUPS; j++) {
         const gpu_query *query = &warp.queries[4 * j + warp.t];
         int x[2][2];
@@ -317,6 +318,7 @@ MR_INLINE void gpu_int8_close(const cuda_attention_args &a, const gpu_unit &u, i
                               const gpu_int8_warp<Shape> &warp) {
     constexpr int PAIRS = Shape::V_DIM / 64;
     gpu_sync_warp();
+    MR_NO_UNROLL
     for (int j = 0; j < GROUPS * 4; j++) {
         if (!gpu_sees(&warp.queries[j], part * CUDA_PARTITION, CUDA_PARTITION))
             continue;
@@ -343,6 +345,7 @@ MR_INLINE void gpu_int8_unit(const cuda_attention_args &a, const gpu_unit &u, gp
     gpu_list_queries<GROUPS * 4>(a, u, GROUPS * 4, shared.queries);
     gpu_sync();
     bool works = warp.queries[0].last > 0;
+    MR_NO_UNROLL
     for (int j = 0; j < GROUPS * 4; j++)
         if (warp.queries[j].last > 0)
             gpu_quantize_query(a, &warp.queries[j], warp.x[j]);
@@ -356,6 +359,7 @@ MR_INLINE void gpu_int8_unit(const cuda_attention_args &a, const gpu_unit &u, gp
     }
     if (u.partition < 0 || !gpu_is_complete(u, &shared.flag))
         return;
+    MR_NO_UNROLL
     for (int j = 0; j < GROUPS * 4; j++)
         if (warp.queries[j].last > 0)
             gpu_merge_states<Shape::V_DIM / 64>(a, u, &warp.queries[j]);
