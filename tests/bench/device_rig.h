@@ -38,8 +38,8 @@ int32_t rig_matrix(rig *r, mr_type type, int32_t k, int32_t n, const uint8_t *fi
 void rig_set(rig *r, int32_t tensor, const void *data);
 void rig_get(rig *r, int32_t tensor, void *data);
 
-/* How many of the first rows of a tensor, f32, BF16 or A8, differ in their bits; NaNs are equal. Both rigs have the same
- * tensors. */
+/* How many of the first rows of a tensor, f32, BF16 or A8, differ in their bits; NaNs are equal. Both rigs have the
+ * same tensors. */
 int32_t rig_count_different(rig *a, rig *b, int32_t tensor, int32_t n_rows);
 
 /* Adds a node without inputs, which runs after the earlier ones. */
