@@ -16,9 +16,11 @@ static inline bool cuda_is_list(const mr_tensor *t, mr_type type) {
     return t->type == type && t->ne[0] == 1 && t->row_bytes == sizeof(int32_t);
 }
 
-/* Whether the kernels can write t: rows of activations of any type. */
+/* Whether the kernels can write t: rows of activations of any type. A single column of BF16 has no room for the zero
+ * that follows an odd number of them; no product reads it. */
 static inline bool cuda_is_activations(const mr_tensor *t) {
-    return cuda_is_rows(t, MR_TYPE_F32) || cuda_is_rows(t, MR_TYPE_BF16) || cuda_is_rows(t, MR_TYPE_A8);
+    return cuda_is_rows(t, MR_TYPE_F32) || (cuda_is_rows(t, MR_TYPE_BF16) && t->ne[0] > 1) ||
+           cuda_is_rows(t, MR_TYPE_A8);
 }
 
 /* Rows of f32 in the device's memory. */
