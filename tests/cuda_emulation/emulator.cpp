@@ -371,9 +371,13 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
     fegetenv(&mode);
     mr_thread_set_denormals_flushed();
     emulator_here = {0, 0, 0, grid.x, grid.y};
-    for (emulator_here.block_y = 0; emulator_here.block_y < grid.y; emulator_here.block_y++)
-        for (emulator_here.block = 0; emulator_here.block < grid.x; emulator_here.block++)
+    bool reversed = order == EMULATOR_REVERSED; /* blocks, too */
+    for (uint32_t y = 0; y < grid.y; y++)
+        for (uint32_t x = 0; x < grid.x; x++) {
+            emulator_here.block = reversed ? grid.x - 1 - x : x;
+            emulator_here.block_y = reversed ? grid.y - 1 - y : y;
             run_block();
+        }
     fesetenv(&mode);
     counts.n_launches++;
     pthread_mutex_unlock(&lock);

@@ -46,8 +46,8 @@ size_t emulator_args_bytes(const emulator_kernel *k);
 /* Runs all blocks. args: emulator_args_bytes of the kernel. n_threads: a multiple of 32, at most
  * emulator_max_threads. */
 void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_threads, const void *args);
-/* The order of threads and warps of later launches. seed: of DRAWN. The environment variable EMULATOR_ORDER (forward,
- * reversed, or a number as seed) sets the order of a process. */
+/* The order of threads and warps of later launches, and of blocks if it is REVERSED. seed: of DRAWN. The environment
+ * variable EMULATOR_ORDER (forward, reversed, or a number as seed) sets the order of a process. */
 void emulator_set_order(emulator_order order, uint64_t seed);
 /* Slows kernels down. Off at first. */
 void emulator_count_traffic(bool on);
