@@ -63,17 +63,22 @@ static mr_status create_blas(mr_backend **out, mr_err *err) {
 }
 #endif
 
+#define TYPE(name) (UINT64_C(1) << MR_TYPE_##name)
+#define CUDA_TYPES                                                                                                     \
+    (TYPE(F32) | TYPE(F16) | TYPE(BF16) | TYPE(Q8_0) | TYPE(Q4_0) | TYPE(Q4_K) | TYPE(Q5_K) | TYPE(Q6_K) |             \
+     TYPE(IQ4_XS) | TYPE(IQ4_NL) | TYPE(MXFP4))
+
 /* The first one is the reference. */
 static const backend_kind KINDS[] = {
-    {"CPU scalar, 1 thread", create_reference, true, 0, 0},
-    {"CPU scalar", create_scalar, true, 0, 0},
-    {"CPU, first vector level", create_first_level, true, 0, 0},
-    {"CPU, last vector level", create_last_level, true, 0, 0},
-    {"test device", create_device, true, 0, 0},
-    {"test multiplier", create_multiplier, false, 0, 0},
-    {"emulated GPU", create_cuda, false, 0, 0},
+    {"CPU scalar, 1 thread", create_reference, true, 0, 0, 0},
+    {"CPU scalar", create_scalar, true, 0, 0, 0},
+    {"CPU, first vector level", create_first_level, true, 0, 0, 0},
+    {"CPU, last vector level", create_last_level, true, 0, 0, 0},
+    {"test device", create_device, true, 0, 0, 0},
+    {"test multiplier", create_multiplier, false, 0, 0, 0},
+    {"emulated GPU", create_cuda, false, 0, 0, CUDA_TYPES},
 #ifdef MILLRACE_WITH_BLAS
-    {"BLAS", create_blas, false, 1e-9, 6e-5},
+    {"BLAS", create_blas, false, 1e-9, 6e-5, 0},
 #endif
 };
 enum { N_KINDS = sizeof KINDS / sizeof KINDS[0] };

@@ -19,6 +19,8 @@ typedef struct backend_kind {
     double max_nmse; /* of a case's result against the reference; 0: the same bits */
     /* The same where the reference rounds activations and this backend takes floats; 0: max_nmse. */
     double max_nmse_rounded;
+    /* Bit t set: no case of mr_type t may be refused, but for matrices in FILE storage. */
+    uint64_t types;
 } backend_kind;
 
 enum { SCENE_MAX_TENSORS = 16 };
