@@ -348,6 +348,23 @@ static void test_few_slots_equal_scalar(void **state) {
     scene_deinit(&s);
 }
 
+/* Reads of shared memory take no more turns than their bytes need. */
+static void test_no_bank_conflicts(void **state) {
+    (void)state;
+    for (int t = 0; t < N_TYPES; t++) {
+        scene s = {0};
+        add_rows(&s, 1);
+        scene_build(&s, (head_shape){TYPES[t], 128, 128, 4, 1}, 0);
+        emulator_reset_counts();
+        emulator_count_traffic(true);
+        check(&s);
+        emulator_count_traffic(false);
+        emulator_counts counts = emulator_get_counts();
+        assert_true(counts.n_shared_turns > 0);
+        assert_int_equal(counts.n_bank_conflicts, 0);
+    }
+}
+
 static void test_cases_have_whole_and_split_runs(void **state) {
     (void)state;
     assert_true(share_get() > 1 || (n_whole > 100 && n_split > 100));
@@ -365,6 +382,7 @@ int main(void) {
         cmocka_unit_test(test_other_values_than_keys_equal_scalar),
         cmocka_unit_test(test_special_numbers_equal_scalar),
         cmocka_unit_test(test_few_slots_equal_scalar),
+        cmocka_unit_test(test_no_bank_conflicts),
         cmocka_unit_test(test_cases_have_whole_and_split_runs),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);

@@ -51,6 +51,12 @@ struct gpu_int8_chunks {
 
 enum { GPU_W_STRIDE = GPU_TILE + 8 }; /* floats from one query's weights to the next; another bank */
 
+/* Where the weight of position p of a tile lies: lanes that read both halves of the positions find them in other banks.
+ */
+MR_INLINE int32_t gpu_weight_at(int32_t p) {
+    return p ^ p / 32 * 16;
+}
+
 template <class Shape> struct gpu_int8_shared {
     static constexpr int QUERIES = Shape::WARPS * Shape::GROUPS * 4, STRIDE = Shape::K_DIM + 16;
     gpu_ring<gpu_int8_chunks> ring;
@@ -169,7 +175,7 @@ MR_INLINE void gpu_int8_weigh(const cuda_attention_args &a, int32_t position, co
     MR_UNROLL
     for (int i = 0; i < 8; i++) {
         int32_t p = warp.g + 8 * i;
-        warp.w[t][p] = p >= first && p < last ? mr_expf_or_nan(s[i] - most) : 0.0f;
+        warp.w[t][gpu_weight_at(p)] = p >= first && p < last ? mr_expf_or_nan(s[i] - most) : 0.0f;
     }
     if (warp.g == 0 && first < GPU_TILE && last > 0) {
         float all = most > before ? most : before;
@@ -185,7 +191,7 @@ template <class Shape, int GROUPS> MR_INLINE void gpu_int8_lanes(int32_t positio
         gpu_query *x = &warp.queries[i / GPU_LANES];
         float *w = warp.w[i / GPU_LANES] + i % GPU_LANES, *l = &x->l[i % GPU_LANES];
         if (gpu_sees(x, position, GPU_TILE))
-            *l = fmaf(((w[0] + w[16]) + w[32]) + w[48], warp.e[i / GPU_LANES], *l * x->c);
+            *l = fmaf(((w[0] + w[16]) + w[gpu_weight_at(32)]) + w[gpu_weight_at(48)], warp.e[i / GPU_LANES], *l * x->c);
     }
 }
 
@@ -235,7 +241,7 @@ MR_INLINE float gpu_int8_weights(const uint16_t *scales, int32_t position, const
         MR_UNROLL
         for (int i = 0; i < 4; i++)
             d[k][i] = most > 0.0f ? d[k][i] * inverse : 0.0f;
-        gpu_quantize_weights(warp.w[own] + from + 16 * k, d[k], hi[k], lo[k]);
+        gpu_quantize_weights(warp.w[own] + gpu_weight_at(from + 16 * k), d[k], hi[k], lo[k]);
     }
     MR_UNROLL
     for (int k = 0; k < 2; k++) {
