@@ -3,6 +3,8 @@
 #include <stdlib.h>
 
 #include "backends/cuda/cuda_products_int.h"
+#include "engine/base/mem.h"
+#include "engine/tensor/quant.h"
 #include "tests/cuda_emulation/emulator.h"
 #include "tests/cuda_emulation/product_rig.h"
 #include "tests/support/share.h"
@@ -23,12 +25,13 @@ static void repack(const cuda_repack *r) {
     product_launch(&desc);
 }
 
-/* ctx: the processors of the device. */
+/* ctx: the processors of the device. Counts what the product reads. */
 static void run(const product_shape *shape, const product_variant *v, cuda_product_args *args, void *ctx) {
     cuda_product_size size = {shape->type, v->n_rows, v->of == PRODUCT_HEADS ? shape->n_matrices : 1,
                               v->of == PRODUCT_EXPERTS ? shape->n_matrices : 0, *(const int32_t *)ctx};
     cuda_launch_desc desc;
     cuda_int_choose(&size, args, &desc);
+    emulator_reset_counts();
     product_launch(&desc);
 }
 
@@ -102,6 +105,60 @@ static void test_heads_and_experts(void **state) {
     }
 }
 
+/* Weights are read once, in whole sectors. The activations of each panel are read with them, and come from the first
+ * cache: scales by half a sector, and the two halves of a tile of Q6_K one after the other. */
+static void check_traffic(mr_type type, int32_t n_rows, int32_t device) {
+    enum { K = 2048, N = 64 };
+    product_problem *p = create((product_shape){type, 1, K, N, n_rows}, VALUES_PLAIN);
+    product_check(p, &(product_variant){.n_rows = n_rows}, run, &device);
+    product_problem_destroy(p);
+    emulator_counts c = emulator_get_counts();
+    bool has_min = type == MR_TYPE_Q4_K || type == MR_TYPE_Q5_K;
+    uint64_t q = type == MR_TYPE_Q6_K ? 2 * K : K, scales = K / 8 * 2 * (has_min ? 2 : 1);
+    uint64_t columns = (uint64_t)(n_rows + n_rows % 2); /* lanes read the scales of two */
+    uint64_t activations = N / MR_PANEL * ((uint64_t)n_rows * q + columns * scales);
+    uint64_t most = cuda_int_bytes(type, K, N) * 105 / 100 + activations;
+    if (32 * c.n_sectors > most)
+        fail_msg("%s: %d rows read %llu bytes, more than %llu", mr_type_name(type), n_rows,
+                 (unsigned long long)(32 * c.n_sectors), (unsigned long long)most);
+    assert_int_equal(c.n_bank_conflicts, 0);
+}
+
+static void test_traffic(void **state) {
+    (void)state;
+    emulator_count_traffic(true);
+    for (int t = 0; t < COUNT(TYPES); t++) {
+        check_traffic(TYPES[t], 1, SMALL_DEVICE);
+        check_traffic(TYPES[t], 1, LARGE_DEVICE);
+        check_traffic(TYPES[t], 16, LARGE_DEVICE);
+        check_traffic(TYPES[t], 48, SMALL_DEVICE);
+    }
+    emulator_count_traffic(false);
+}
+
+/* MXFP4 has scales from 0 to 2^127: all of them, by activations of 1. */
+static void test_every_exponent(void **state) {
+    (void)state;
+    enum { N = 256 };
+    static uint8_t file[N][17], a[64];
+    static float y[N];
+    for (int n = 0; n < N; n++) {
+        file[n][0] = (uint8_t)n;
+        file[n][1] = 2; /* the value of nibble 2 is 2 */
+    }
+    a[0] = 1;
+    memcpy(a + 32, &(float){1}, 4);
+    size_t bytes = cuda_int_bytes(MR_TYPE_MXFP4, 32, N);
+    uint8_t *panels = aligned_alloc(256, mr_round_up(bytes, 256));
+    assert_non_null(panels);
+    repack(&(cuda_repack){MR_TYPE_MXFP4, 32, N, file[0], panels});
+    cuda_product_args args = {.rows = {0, 1}, .k = 32, .n = N, .w = panels, .a = a, .y = (uint8_t *)y};
+    run(&(product_shape){.type = MR_TYPE_MXFP4}, &(product_variant){.n_rows = 1}, &args, &(int32_t){SMALL_DEVICE});
+    for (int n = 0; n < N; n++)
+        assert_true(y[n] == 2 * mr_mxfp4_scale((uint8_t)n));
+    free(panels);
+}
+
 static void test_sizes(void **state) {
     (void)state;
     assert_int_equal(cuda_int_bytes(MR_TYPE_Q8_0, 128, 16), 4 * 512 + 128);
@@ -114,10 +171,9 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_traffic), cmocka_unit_test(test_every_exponent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

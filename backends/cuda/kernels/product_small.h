@@ -154,7 +154,7 @@ template <int NT> struct small_baton { float acc[4 * NT][32]; };
 template <int NT> MR_INLINE void small_take(const small_baton<NT> &baton, float (*acc)[4]) {
     MR_UNROLL
     for (int i = 0; i < 4 * NT; i++)
-        acc[i / 4][i % 4] = baton.acc[i][gpu_lane()];
+        acc[i / 4][i % 4] = gpu_read_shared(&baton.acc[i][gpu_lane()]);
 }
 template <int NT> MR_INLINE void small_pass(small_baton<NT> &baton, const float (*acc)[4]) {
     MR_UNROLL
