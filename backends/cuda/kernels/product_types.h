@@ -28,9 +28,9 @@ enum product_rule { PRODUCT_SCALE, PRODUCT_MIN, PRODUCT_BLOCK };
 static constexpr float PRODUCT_OFFSET = 12582912.0f; /* 1.5 * 2^23 */
 
 /* The scales of two rows of a tile. SCALE: d of the rule. MIN: min is -(dmin * m). BLOCK: d of the block; factor[r][h]
- * of half h, and offset: -(factor * OFFSET), which is exact. */
+ * of half h. */
 struct weight_scales {
-    float d[2], min[2], factor[2][2], offset[2][2];
+    float d[2], min[2], factor[2][2];
 };
 /* Of two columns of activations: d_a, and d_a * (float)sum_a for MIN. */
 struct activation_scales {
@@ -246,10 +246,8 @@ struct product_q6_k : panel_q6_k {
         weight_scales s;
         product_halves(words[0], s.d);
         MR_UNROLL
-        for (int b = 0; b < 4; b++) {
+        for (int b = 0; b < 4; b++)
             s.factor[b / 2][b % 2] = product_byte(words[1 + i], b, 128);
-            s.offset[b / 2][b % 2] = s.factor[b / 2][b % 2] * -OFFSET;
-        }
         return s;
     }
 };
@@ -297,14 +295,14 @@ MR_INLINE void product_chain(float acc[4], const product_sums<T> &s, const weigh
     MR_UNROLL
     for (int j = 0; j < 4; j++) {
         int r = j / 2, column = j % 2;
-        float first = mr_bits_f32((uint32_t)s.c[0][j]);
+        float isum = mr_bits_f32((uint32_t)s.c[0][j]) - T::OFFSET;
         if constexpr (T::RULE == PRODUCT_BLOCK) {
-            /* factor * (sum + OFFSET) - factor * OFFSET is an integer below 2^24, and so is the sum of both: exact. */
-            float second = mr_bits_f32((uint32_t)s.c[1][j]);
-            float isum = fmaf(w.factor[r][0], first, w.offset[r][0]) + fmaf(w.factor[r][1], second, w.offset[r][1]);
+            /* Integers below 2^24: exact. The addition of 0 gives +0 for -0, as the conversion of an integer does. */
+            float second = mr_bits_f32((uint32_t)s.c[1][j]) - T::OFFSET;
+            isum = fmaf(w.factor[r][1], second, fmaf(w.factor[r][0], isum, 0.0f));
             acc[j] = fmaf(isum, x.d[column], acc[j]);
         } else {
-            acc[j] = fmaf(first - T::OFFSET, w.d[r] * x.d[column], acc[j]);
+            acc[j] = fmaf(isum, w.d[r] * x.d[column], acc[j]);
         }
         if constexpr (T::RULE == PRODUCT_MIN)
             acc[j] = fmaf(w.min[r], x.sum[column], acc[j]);
