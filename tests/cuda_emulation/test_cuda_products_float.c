@@ -106,6 +106,33 @@ static void test_heads_and_experts(void **state) {
         }
 }
 
+/* Lanes that read shared memory at once go to different banks, and a matrix is read once. */
+static void test_reads(void **state) {
+    (void)state;
+    static const struct {
+        int32_t n_rows;
+        const char *kernel;
+    } CASES[] = {{1, "few"}, {8, "few"}, {32, "some"}, {64, "many"}};
+    for (int t = 0; t < COUNT(TYPES); t++)
+        for (int c = 0; c < COUNT(CASES); c++) {
+            product_shape shape = {TYPES[t], 1, 512, 128, CASES[c].n_rows};
+            product_problem *p = create(shape, VALUES_PLAIN);
+            emulator_reset_counts();
+            emulator_count_traffic(true);
+            product_check(p, &(product_variant){.n_rows = shape.n_rows}, run,
+                          &(expectation){CASES[c].kernel, SMALL_DEVICE});
+            emulator_counts counts = emulator_get_counts();
+            uint64_t blocks = c < 3 ? 4 : 1; /* each reads all activations */
+            uint64_t activations = blocks * (uint64_t)shape.n_rows * activation_bytes(shape.type, shape.k);
+            assert_int_equal(counts.read_bytes, cuda_float_bytes(shape.type, shape.k, shape.n) + activations);
+            assert_int_equal(counts.n_sectors * 32, counts.read_bytes);
+            assert_true(counts.n_shared_turns > 0);
+            assert_int_equal(counts.n_bank_conflicts, 0);
+            product_problem_destroy(p);
+        }
+    emulator_count_traffic(false);
+}
+
 static void test_sizes(void **state) {
     (void)state;
     assert_int_equal(cuda_float_bytes(MR_TYPE_F32, 3, 1), 16 * 16);
@@ -116,10 +143,9 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_few_and_some_rows),
-        cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_few_and_some_rows),
+        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

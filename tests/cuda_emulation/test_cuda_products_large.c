@@ -71,6 +71,21 @@ static void test_heads_and_experts(void **state) {
     }
 }
 
+/* Lanes that read shared memory at once go to different banks. */
+static void test_banks(void **state) {
+    (void)state;
+    for (int t = 0; t < COUNT(TYPES); t++) {
+        product_problem *p = create((product_shape){TYPES[t], 1, 512, 128, 128}, VALUES_PLAIN);
+        emulator_reset_counts();
+        emulator_count_traffic(true);
+        check(p, (product_variant){.n_rows = 128});
+        assert_true(emulator_get_counts().n_shared_turns > 0);
+        assert_int_equal(emulator_get_counts().n_bank_conflicts, 0);
+        product_problem_destroy(p);
+    }
+    emulator_count_traffic(false);
+}
+
 static void test_few_rows_are_left_to_others(void **state) {
     (void)state;
     cuda_product_args args = {.n = 4096};
@@ -90,6 +105,7 @@ int main(void) {
         cmocka_unit_test(test_few_rows_are_left_to_others),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_banks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
