@@ -1,5 +1,7 @@
 /* backends/cuda/cuda_weights.c - the layout of matrices in the device's memory, and the launch that writes it. */
 // SPDX-License-Identifier: Apache-2.0
+#include <assert.h>
+
 #include "backends/cuda/cuda_products_float.h"
 #include "backends/cuda/cuda_products_int.h"
 
