@@ -5,8 +5,8 @@
     sass.py FOLDER [--nvdisasm PROGRAM] [--bounds FILE] [--loops] [--kernel PATTERN]
 
 FOLDER has the .cubin files of a build: build/release/backends/cuda/kernels. A hot loop is the smallest loop around the
-multiplications of a kernel: IMMA, the integer products of tensor cores, or FFMA where there are none. Of several such
-loops, the one with the most multiplications counts. An instruction takes an issue slot of a quarter of a multiprocessor,
+multiplications of a kernel: IMMA, the integer products of tensor cores, or FFMA where there are none and the kernel has a
+bound. Of several such loops, the one with the most multiplications counts. An instruction takes an issue slot of a quarter of a multiprocessor,
 so instructions for each multiplication say how fast a loop can be at most. NOP does not count. --loops shows each loop
 with its instructions by name.
 
@@ -107,17 +107,17 @@ def compare(kernels, bounds):
     for (kernel, architecture), hot in sorted(kernels.items()):
         line = next((b for b in bounds if fnmatch.fnmatchcase(kernel, b[0])), None)
         used.add(line)
-        if not hot:
-            if line:
-                faults.append(f"{kernel} {architecture}: no loop with {line[1]}")
+        if not line and (not hot or hot[0].unit != "IMMA"):
             continue
-        loop, needed = hot[0], per_unit(hot[0])
-        fits = line and line[1] == loop.unit
-        rows.append((kernel, architecture, loop.unit, loop.n_units, needed, line[2] if fits else None))
-        if fits and needed > line[2]:
-            faults.append(f"{kernel} {architecture}: {needed:.1f} instructions for each {loop.unit}, the bound is {line[2]:g}")
-        elif not fits and (line or loop.unit == "IMMA"):
-            faults.append(f"{kernel} {architecture}: a loop of {loop.unit} without a bound")
+        if not hot or line and line[1] != hot[0].unit:
+            faults.append(f"{kernel} {architecture}: no hot loop of {line[1]}")
+            continue
+        needed = per_unit(hot[0])
+        rows.append((kernel, architecture, hot[0], needed, line))
+        if not line:
+            faults.append(f"{kernel} {architecture}: a loop of {hot[0].unit} without a bound")
+        elif needed > line[2]:
+            faults.append(f"{kernel} {architecture}: {needed:.1f} instructions for each {line[1]}, the bound is {line[2]:g}")
     faults += [f"no kernel is named {b[0]}" for b in bounds if b not in used]
     return rows, faults
 
@@ -135,11 +135,12 @@ def main(arguments):
     kernels = read_kernels(args.folder, args.nvdisasm)
     rows, faults = compare(kernels, read_bounds(args.bounds))
     print(f"{'kernel':40} {'for':8} {'loop of':>10} {'each takes':>10} {'bound':>7}")
-    for kernel, architecture, unit, n, needed, bound in rows:
+    for kernel, architecture, loop, needed, line in rows:
         if fnmatch.fnmatchcase(kernel, args.kernel):
-            print(f"{kernel:40} {architecture:8} {n:5d} {unit:4} {needed:10.1f} {bound or '-':>7}")
-            for loop in kernels[kernel, architecture] if args.loops else []:
-                print("   ", " ".join(f"{name}:{n}" for name, n in loop.names.most_common()))
+            bound = line[2] if line else "-"
+            print(f"{kernel:40} {architecture:8} {loop.n_units:5d} {loop.unit:4} {needed:10.2f} {bound:>7}")
+            for other in kernels[kernel, architecture] if args.loops else []:
+                print("   ", " ".join(f"{name}:{n}" for name, n in other.names.most_common()))
     for fault in faults:
         print("error:", fault)
     return 1 if faults else 0
