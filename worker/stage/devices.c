@@ -29,8 +29,9 @@ bool mr_devices_must_hold_layers(const mr_devices_config *config) {
 
 bool mr_devices_may_hold_layers(const mr_devices_config *config) {
     bool may = false;
-    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind; kind++)
-        may = may || (*kind != &mr_backend_kind_blas && wants(config, *kind));
+    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind && !may; kind++)
+        may = *kind != &mr_backend_kind_blas && wants(config, *kind) &&
+              (!is_auto(config) || mr_backend_kind_devices(*kind) > 0);
     return may;
 }
 
