@@ -70,8 +70,15 @@ class Generate(unittest.TestCase):
         self.check("--backend", "cpu", device="n_good=10")
         done = run(DEVICES_BIN, *GENERATE, "--backend", "test")
         self.assertIn(b"stage 0: layers 0-7 on 'test device' (", done.stderr)
-        self.check_fails(1, ["the test device is broken"], device="n_good=10")
         self.check_fails(1, ["the test device is broken"], "--backend", "test", device="n_good=10")
+
+    def test_what_nobody_has_named_is_left_out(self):
+        """A device that breaks, has no memory or computes other bits is not used unless it is named."""
+        for device, why in (("n_good=10", "the test device is broken"), ("memory_bytes=100000", "no memory for"),
+                            ("wrong=rms_norm", "other bits than the CPU in: rms_norm; hint: ")):
+            done = run(DEVICES_BIN, *GENERATE, "--stages", "2", device=device)
+            self.assertEqual(ids(done.stdout), self.want, done.stderr)
+            self.assertRegex(done.stderr.decode(), f"'test device' is not used: .*{why}")
 
     def test_no_device(self):
         self.check(device="none")

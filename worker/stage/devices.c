@@ -79,7 +79,11 @@ static void say_shared(const mr_device_info *device, const mr_backend_options *o
                  (int)o->n_sharers, device->name, (double)device->memory_bytes / (1u << 30));
 }
 
-/* Adds the device of a kind. One that is missing is an error only if it was asked for by its name. */
+static void warn(const char *name, const char *why) {
+    mr_log_write(MR_LOG_WARN, "worker", "'%s' is not used: %s", name, why);
+}
+
+/* Adds the device of a kind. One that is missing or fails is an error only if it was asked for by its name. */
 static mr_status add_device(const mr_devices_config *config, const mr_backend_kind *kind, int32_t n_threads,
                             const int *cpu_ids, mr_devices *d, mr_err *err) {
     mr_backend_options options = {.n_threads = n_threads, .cpu_ids = cpu_ids};
@@ -90,6 +94,10 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
         status = mr_backend_create(kind->name, &options, &be, &why);
     if (status == MR_E_UNSUPPORTED && is_auto(config)) {
         mr_log_write(MR_LOG_DEBUG, "worker", "no device of the backend '%s': %s", kind->name, why.text);
+        return MR_OK;
+    }
+    if ((status == MR_E_DEVICE || status == MR_E_NO_MEMORY) && is_auto(config)) {
+        warn(kind->name, why.text);
         return MR_OK;
     }
     if (status != MR_OK)
@@ -108,7 +116,7 @@ static mr_status add_device(const mr_devices_config *config, const mr_backend_ki
 
 mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids, mr_devices *out,
                             mr_err *err) {
-    mr_devices d = {0};
+    mr_devices d = {.is_auto = is_auto(config)};
     mr_status status = MR_OK;
     for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind && status == MR_OK; kind++) {
         bool is_blas = *kind == &mr_backend_kind_blas;
@@ -151,6 +159,18 @@ int32_t mr_devices_holder(const mr_backends *list) {
             return i;
     }
     return -1;
+}
+
+void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why) {
+    mr_backends *list = &d->list;
+    mr_device_info info;
+    list->at[idx]->ops->describe(list->at[idx], &info);
+    warn(info.name, why);
+    mr_backend_destroy(list->at[idx]);
+    list->n--;
+    for (int32_t i = idx; i < list->n; i++) /* rates and layers are chosen later */
+        list->at[i] = list->at[i + 1];
+    d->is_measured = d->is_measured && list->n > 0;
 }
 
 void mr_devices_destroy(mr_devices *d) {

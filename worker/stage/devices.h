@@ -22,6 +22,7 @@ typedef struct mr_devices_config {
 typedef struct mr_devices {
     mr_backends list; /* in order of preference, without the CPU */
     bool is_measured; /* a stage measures from how many rows on it uses a device (worker/stage/products.h) */
+    bool is_auto;     /* nobody has named them: one that fails before it is used is left out, with a warning */
 } mr_devices;
 
 /* Whether the backend of the config only multiplies matrices, which it reads in the model file. */
@@ -38,7 +39,7 @@ MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_de
 void mr_devices_prepare(const mr_devices_config *config);
 /* n_threads: threads of the CPU backend. cpu_ids: [n_threads] CPUs to bind threads to, or NULL. MR_E_UNSUPPORTED: the
  * backend that is wanted by its name is not built in, or the host has no such device. Where stages share a device, a
- * line of the log says so. */
+ * line of the log says so. With MR_DEVICES_AUTO, devices that cannot be used are left out. */
 MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t n_threads, const int *cpu_ids,
                                         mr_devices *out, mr_err *err);
 /* The devices that a stage may use: all of them in fast numerics, else the exact ones. The result borrows the backends.
@@ -46,6 +47,8 @@ MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t
 mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics);
 /* Index of the device that holds whole layers: the first one with memory of its own; -1: there is none. */
 int32_t mr_devices_holder(const mr_backends *list);
+/* Leaves out a device (an index) that nobody has named, and logs why. */
+void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why);
 /* {0} is accepted. */
 void mr_devices_destroy(mr_devices *d);
 

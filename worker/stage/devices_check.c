@@ -22,7 +22,7 @@ static mr_status check(mr_backend *device, const char *name, mr_backend *cpu, mr
     return MR_OK;
 }
 
-mr_status mr_devices_check(const mr_devices *d, mr_err *err) {
+mr_status mr_devices_check(mr_devices *d, mr_err *err) {
     mr_backend *cpu = NULL;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < d->list.n && status == MR_OK; i++) {
@@ -33,8 +33,16 @@ mr_status mr_devices_check(const mr_devices *d, mr_err *err) {
             continue;
         if (!cpu)
             status = mr_backend_create("cpu", &(mr_backend_options){.n_threads = 1}, &cpu, err);
-        if (status == MR_OK)
-            status = check(device, info.name, cpu, err);
+        if (status != MR_OK)
+            break;
+        mr_err why = {0};
+        status = check(device, info.name, cpu, &why);
+        if (status != MR_OK && d->is_auto) {
+            mr_devices_leave_out(d, i--, why.text);
+            status = MR_OK;
+        }
+        if (status != MR_OK)
+            (void)mr_err_set(err, status, "%s", why.text);
     }
     mr_backend_destroy(cpu);
     return status;

@@ -45,6 +45,23 @@ static void test_other_bits_are_refused(void **state) {
     mr_devices_destroy(&d);
 }
 
+static void test_devices_that_nobody_has_named_are_left_out(void **state) {
+    (void)state;
+    mr_err err = {0};
+    mr_backend *good = create(&(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
+    mr_devices d = list_of(create(&(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .n_good = 100}), good);
+    d.is_auto = d.is_measured = true;
+    expect_ok(mr_devices_check(&d, &err), &err);
+    assert_int_equal(d.list.n, 1);
+    assert_ptr_equal(d.list.at[0], good);
+    assert_true(d.is_measured);
+    wrong_bits_begin(good, MR_OP_ADD, MR_TYPE_FILE_COUNT);
+    expect_ok(mr_devices_check(&d, &err), &err);
+    wrong_bits_end();
+    assert_int_equal(d.list.n, 0);
+    assert_false(d.is_measured);
+}
+
 /* For fast numerics. */
 static void test_inexact_devices_are_not_compared(void **state) {
     (void)state;
@@ -73,6 +90,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_bits_are_taken),
         cmocka_unit_test(test_other_bits_are_refused),
+        cmocka_unit_test(test_devices_that_nobody_has_named_are_left_out),
         cmocka_unit_test(test_inexact_devices_are_not_compared),
         cmocka_unit_test(test_broken_devices),
     };

@@ -54,7 +54,7 @@ static void test_key_is_a_sha256(void **state) {
     const mr_prefix_base base = {0};
     mr_prefix_key key;
     mr_prefix_key_init(&base, &key);
-    static const uint8_t WANT[4] = {0x6a, 0xd3, 0x6d, 0x3f};
+    static const uint8_t WANT[4] = {0x48, 0xb9, 0xb3, 0x4b};
     assert_memory_equal(key.bytes, WANT, sizeof WANT);
 }
 
