@@ -76,7 +76,7 @@ class Numerics(cli.Case):
 
     def test_unknown_backends(self):
         for name in ("gpu", "test", "au"):
-            self.bad(2, '"%s" is not one of auto, cpu, blas' % name, "plan", self.model, "--backend", name)
+            self.bad(2, '"%s" is not one of auto, cpu, cuda, blas' % name, "plan", self.model, "--backend", name)
 
     def test_library_of_the_users_choice(self):
         if not self.has_blas():

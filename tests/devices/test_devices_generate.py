@@ -102,7 +102,7 @@ class Generate(unittest.TestCase):
     def test_the_product_has_no_test_device(self):
         done = run(BIN, *GENERATE, "--backend", "test")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn(b'"test" is not one of auto, cpu, blas', done.stderr)
+        self.assertIn(b'"test" is not one of auto, cpu, cuda, blas', done.stderr)
         self.assertNotIn(b"backend test", run(BIN, "--version").stdout)
         self.assertIn(b"backend test", run(DEVICES_BIN, "--version").stdout)
 

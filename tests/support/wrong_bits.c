@@ -31,12 +31,20 @@ static mr_status wait_for(mr_backend *be, mr_fence fence, int64_t deadline_ns, m
     return status;
 }
 
+/* The device may be destroyed before the end. */
+static void destroy(mr_backend *be) {
+    be->ops = right;
+    wrong = wrong == be ? NULL : wrong;
+    right->destroy(be);
+}
+
 void wrong_bits_begin(mr_backend *be, mr_op op, int32_t type) {
     wrong = be;
     right = be->ops;
     wrong_op = op;
     wrong_type = type;
     ops = *right;
+    ops.destroy = destroy;
     ops.program_create = program_create;
     ops.get = get;
     ops.wait = wait_for;
@@ -44,5 +52,6 @@ void wrong_bits_begin(mr_backend *be, mr_op op, int32_t type) {
 }
 
 void wrong_bits_end(void) {
-    wrong->ops = right;
+    if (wrong)
+        wrong->ops = right;
 }
