@@ -131,7 +131,7 @@ static const uint16_t *scales_of(const char *kv, int32_t dim) {
 }
 
 /* x in lanes [first, last), other in the other lanes. */
-MR_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
+MR_ALWAYS_INLINE v16 select_range(v16 x, int32_t first, int32_t last, v16 other) {
     x = v16_select(v16m_first(clamp_lanes(last)), x, other);
     return v16_select(v16m_first(clamp_lanes(first)), other, x);
 }

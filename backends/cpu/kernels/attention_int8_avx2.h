@@ -24,39 +24,39 @@ typedef struct isum {
 } isum;
 typedef v64 bytes64;
 
-MR_INLINE isum isum_start(int32_t x) {
+MR_ALWAYS_INLINE isum isum_start(int32_t x) {
     return (isum){v16i_set1(0), v16i_set1(x)};
 }
-MR_INLINE v16i isum_total(isum s) {
+MR_ALWAYS_INLINE v16i isum_total(isum s) {
     return (v16i){_mm256_add_epi32(_mm256_slli_epi32(s.hi.lo, 7), s.lo.lo),
                   _mm256_add_epi32(_mm256_slli_epi32(s.hi.hi, 7), s.lo.hi)};
 }
-MR_INLINE bytes64 values_load(const char *p) {
+MR_ALWAYS_INLINE bytes64 values_load(const char *p) {
     return v64_load(p);
 }
-MR_INLINE bytes64 keys_load(const char *p) {
+MR_ALWAYS_INLINE bytes64 keys_load(const char *p) {
     v64 k = v64_load(p);
     __m256i offset = _mm256_set1_epi8((char)0x80);
     return (bytes64){_mm256_xor_si256(k.lo, offset), _mm256_xor_si256(k.hi, offset)};
 }
-MR_INLINE __m256i four_x(const uint8_t *x) {
+MR_ALWAYS_INLINE __m256i four_x(const uint8_t *x) {
     int32_t word;
     memcpy(&word, x, 4);
     return _mm256_set1_epi32(word);
 }
-MR_INLINE isum isum_add_keys(isum s, bytes64 k, const uint8_t *x, int lo_at) {
+MR_ALWAYS_INLINE isum isum_add_keys(isum s, bytes64 k, const uint8_t *x, int lo_at) {
     __m256i hi = four_x(x), lo = four_x(x + lo_at);
     return (isum){{_mm256_dpbusd_avx_epi32(s.hi.lo, k.lo, hi), _mm256_dpbusd_avx_epi32(s.hi.hi, k.hi, hi)},
                   {_mm256_dpbusd_avx_epi32(s.lo.lo, k.lo, lo), _mm256_dpbusd_avx_epi32(s.lo.hi, k.hi, lo)}};
 }
-MR_INLINE isum isum_add_values(isum s, bytes64 v, const uint8_t *x, int lo_at) {
+MR_ALWAYS_INLINE isum isum_add_values(isum s, bytes64 v, const uint8_t *x, int lo_at) {
     __m256i hi = four_x(x), lo = four_x(x + lo_at);
     return (isum){{_mm256_dpbusd_avx_epi32(s.hi.lo, hi, v.lo), _mm256_dpbusd_avx_epi32(s.hi.hi, hi, v.hi)},
                   {_mm256_dpbusd_avx_epi32(s.lo.lo, lo, v.lo), _mm256_dpbusd_avx_epi32(s.lo.hi, lo, v.hi)}};
 }
 
 /* Stores n times 16 x: their upper parts, then their lower parts. */
-MR_INLINE void x_store(uint8_t *out, const v16i *x, int n) {
+MR_ALWAYS_INLINE void x_store(uint8_t *out, const v16i *x, int n) {
     __m256i low = _mm256_set1_epi32(127);
     int8_t *hi = (int8_t *)out, *lo = hi + 16 * n;
     for (int i = 0; i < n; i++, hi += 16, lo += 16) {
@@ -76,25 +76,25 @@ typedef struct bytes64 {
     __m256i word[4]; /* 4 lanes each */
 } bytes64;
 
-MR_INLINE isum isum_start(int32_t x) {
+MR_ALWAYS_INLINE isum isum_start(int32_t x) {
     (void)x; /* there is no offset */
     __m256i zero = _mm256_setzero_si256();
     return (isum){{zero, zero, zero, zero}};
 }
-MR_INLINE v16i isum_total(isum s) {
+MR_ALWAYS_INLINE v16i isum_total(isum s) {
     return (v16i){_mm256_permute4x64_epi64(_mm256_hadd_epi32(s.pair[0], s.pair[1]), 0xd8),
                   _mm256_permute4x64_epi64(_mm256_hadd_epi32(s.pair[2], s.pair[3]), 0xd8)};
 }
-MR_INLINE bytes64 values_load(const char *p) {
+MR_ALWAYS_INLINE bytes64 values_load(const char *p) {
     bytes64 out;
     for (int i = 0; i < 4; i++)
         out.word[i] = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p + i));
     return out;
 }
-MR_INLINE bytes64 keys_load(const char *p) {
+MR_ALWAYS_INLINE bytes64 keys_load(const char *p) {
     return values_load(p);
 }
-MR_INLINE isum isum_add_values(isum s, bytes64 b, const uint8_t *x, int lo_at) {
+MR_ALWAYS_INLINE isum isum_add_values(isum s, bytes64 b, const uint8_t *x, int lo_at) {
     (void)lo_at;
     int64_t words;
     memcpy(&words, x, 8);
@@ -103,12 +103,12 @@ MR_INLINE isum isum_add_values(isum s, bytes64 b, const uint8_t *x, int lo_at) {
         s.pair[i] = _mm256_add_epi32(s.pair[i], _mm256_madd_epi16(b.word[i], four));
     return s;
 }
-MR_INLINE isum isum_add_keys(isum s, bytes64 b, const uint8_t *x, int lo_at) {
+MR_ALWAYS_INLINE isum isum_add_keys(isum s, bytes64 b, const uint8_t *x, int lo_at) {
     return isum_add_values(s, b, x, lo_at);
 }
 
 /* Stores n times 16 x. */
-MR_INLINE void x_store(uint8_t *out, const v16i *x, int n) {
+MR_ALWAYS_INLINE void x_store(uint8_t *out, const v16i *x, int n) {
     for (int i = 0; i < n; i++)
         _mm256_storeu_si256((__m256i *)(void *)out + i,
                             _mm256_permute4x64_epi64(_mm256_packs_epi32(x[i].lo, x[i].hi), 0xd8));
@@ -116,10 +116,10 @@ MR_INLINE void x_store(uint8_t *out, const v16i *x, int n) {
 
 #endif
 
-MR_INLINE void x_store_32(uint8_t *out, const v16i x[2]) {
+MR_ALWAYS_INLINE void x_store_32(uint8_t *out, const v16i x[2]) {
     x_store(out, x, 2);
 }
-MR_INLINE void x_store_64(uint8_t *out, const v16i x[4]) {
+MR_ALWAYS_INLINE void x_store_64(uint8_t *out, const v16i x[4]) {
     x_store(out, x, 4);
 }
 

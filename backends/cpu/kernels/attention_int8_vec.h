@@ -44,10 +44,10 @@ static void int8_query(block *u, int32_t j) {
 /* --- Scores ------------------------------------------------------------------------------------------------------ */
 
 /* Cache lines to prefetch for every 64 bytes of each vector: products of few queries take less time. */
-MR_INLINE int32_t int8_lines(const int nq) {
+MR_ALWAYS_INLINE int32_t int8_lines(const int nq) {
     return nq == 1 ? 4 : nq == 2 ? 2 : 1;
 }
-MR_INLINE void prefetch_lines(const char *lines, int32_t first, const int32_t n) {
+MR_ALWAYS_INLINE void prefetch_lines(const char *lines, int32_t first, const int32_t n) {
     if (!lines)
         return;
     MR_UNROLL
@@ -56,7 +56,7 @@ MR_INLINE void prefetch_lines(const char *lines, int32_t first, const int32_t n)
 }
 
 /* The products of nq queries from j on and the keys of nv blocks of 16 positions from i on. */
-MR_INLINE void int8_scores_body(block *u, const tile *t, int32_t j, int32_t i, const int nq, const int nv) {
+MR_ALWAYS_INLINE void int8_scores_body(block *u, const tile *t, int32_t j, int32_t i, const int nq, const int nv) {
     const int32_t dim = u->args->k_dim, n = dim / 32;
     v16 s[INT8_QUERIES][2];
     MR_UNROLL
@@ -123,8 +123,8 @@ static void int8_scores(block *u, const tile *t) {
 /* --- Values ------------------------------------------------------------------------------------------------------ */
 
 /* The scales of head elements 32 b to 32 b + 31 at positions [first, last) of the tile; 0 elsewhere. */
-MR_INLINE void value_scales(const block *u, const tile *t, int32_t b, int32_t first, int32_t last,
-                            v16 out[TILE_BLOCKS]) {
+MR_ALWAYS_INLINE void value_scales(const block *u, const tile *t, int32_t b, int32_t first, int32_t last,
+                                   v16 out[TILE_BLOCKS]) {
     MR_UNROLL
     for (int i = 0; i < TILE_BLOCKS; i++) {
         out[i] = v16_set1(0.0f);
@@ -137,13 +137,13 @@ MR_INLINE void value_scales(const block *u, const tile *t, int32_t b, int32_t fi
 }
 
 /* The greatest scale; a NaN is greater than numbers. */
-MR_INLINE float scale_most(const v16 d[TILE_BLOCKS]) {
+MR_ALWAYS_INLINE float scale_most(const v16 d[TILE_BLOCKS]) {
     v16i most = v16i_max(v16i_max(v16_bits(d[0]), v16_bits(d[1])), v16i_max(v16_bits(d[2]), v16_bits(d[3])));
     return mr_bits_f32((uint32_t)v16i_reduce_max(most));
 }
 
 /* What a weight is multiplied by before it is rounded. */
-MR_INLINE void scale_steps(v16 d[TILE_BLOCKS], float most) {
+MR_ALWAYS_INLINE void scale_steps(v16 d[TILE_BLOCKS], float most) {
     v16 inverse = v16_set1(most > 0.0f ? MR_ATTENTION_INT / most : 0.0f);
     MR_UNROLL
     for (int i = 0; i < TILE_BLOCKS; i++)
@@ -151,7 +151,7 @@ MR_INLINE void scale_steps(v16 d[TILE_BLOCKS], float most) {
 }
 
 /* The weights of query j as integers. */
-MR_INLINE void int8_weights(const block *u, int32_t j, const v16 steps[TILE_BLOCKS], uint8_t *out) {
+MR_ALWAYS_INLINE void int8_weights(const block *u, int32_t j, const v16 steps[TILE_BLOCKS], uint8_t *out) {
     v16i x[TILE_BLOCKS];
     MR_UNROLL
     for (int i = 0; i < TILE_BLOCKS; i++)
@@ -167,7 +167,7 @@ typedef struct values_run {
 } values_run;
 
 /* Adds the weighted values of the 32 elements, nv vectors of 16 at a time. */
-MR_INLINE void int8_values_body(block *u, const tile *t, const values_run *r, const int nq, const int nv) {
+MR_ALWAYS_INLINE void int8_values_body(block *u, const tile *t, const values_run *r, const int nq, const int nv) {
     const int32_t dim = u->args->v_dim;
     for (int32_t d = 0; d < 32; d += 16 * nv) {
         isum sum[VALUE_QUERIES][2];
@@ -209,8 +209,8 @@ INT8_VALUE_SHAPES
 #undef SHAPE
 
 /* Makes the integers of query j, number q of the run. steps: those of a query that sees the whole tile. */
-MR_INLINE void int8_prepare(const block *u, const tile *t, int q, const v16 steps[TILE_BLOCKS], float most,
-                            values_run *r) {
+MR_ALWAYS_INLINE void int8_prepare(const block *u, const tile *t, int q, const v16 steps[TILE_BLOCKS], float most,
+                                   values_run *r) {
     int32_t j = r->j + q;
     if (sees_all(u, t, j)) {
         int8_weights(u, j, steps, r->x[q]);

@@ -48,14 +48,14 @@ typedef enum source { SOURCE_F32, SOURCE_F16, SOURCE_STAGE, SOURCES } source;
 
 /* Cache lines to prefetch at each k: as many as are read. The stage is read from the first-level cache, by every
  * product of a block; one line is then more than enough. */
-MR_INLINE int32_t lines_per_k(const source from, const int nv) {
+MR_ALWAYS_INLINE int32_t lines_per_k(const source from, const int nv) {
     return from == SOURCE_F32 ? nv : from == SOURCE_F16 && nv > 1 ? nv / 2 : 1;
 }
 
 /* Adds the products of one segment to the sums, and advances a by the segment. */
-MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b_first, v16 acc[][MAX_VECTORS],
-                               int64_t n, int64_t stride, const char *lines, const int nq, const int nv,
-                               const source from) {
+MR_ALWAYS_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b_first, v16 acc[][MAX_VECTORS],
+                                      int64_t n, int64_t stride, const char *lines, const int nq, const int nv,
+                                      const source from) {
     const char *b[MAX_VECTORS];
     MR_UNROLL
     for (int i = 0; i < nv; i++)
@@ -87,12 +87,13 @@ MR_INLINE void product_segment(const float *a[MAX_QUERIES], const void *const *b
         a[j] += n;
 }
 
-MR_INLINE v16 product_start(const product *p, const float *c, int32_t j) {
+MR_ALWAYS_INLINE v16 product_start(const product *p, const float *c, int32_t j) {
     v16 x = p->is_first ? v16_set1(0.0f) : v16_load(c);
     return p->factor ? v16_mul(x, v16_set1(p->factor[j])) : x;
 }
 
-MR_INLINE void product_body(const product *p, int32_t first_vector, const int nq, const int nv, const source from) {
+MR_ALWAYS_INLINE void product_body(const product *p, int32_t first_vector, const int nq, const int nv,
+                                   const source from) {
     v16 acc[MAX_QUERIES][MAX_VECTORS];
     const float *a[MAX_QUERIES];
     float *c = p->c + first_vector * 16;
@@ -136,7 +137,7 @@ static product_fn *const PRODUCTS[SOURCES][MAX_QUERIES + 1][MAX_VECTORS + 1] = {
 #undef PRODUCT
 
 /* The next n cache lines to prefetch; NULL: none. */
-MR_INLINE const char *ahead_lines(ahead *w, int32_t n) {
+MR_ALWAYS_INLINE const char *ahead_lines(ahead *w, int32_t n) {
     if (w->run_idx >= w->n_runs)
         return NULL;
     const char *lines = w->run[w->run_idx] + w->offset;

@@ -74,7 +74,7 @@ static void tile_scores(block *u, const tile *t) {
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* max: the maximum of the tile's scores; without rule T8, also of all scores before. */
-MR_INLINE void set_maximum(block *u, int32_t j, float max) {
+MR_ALWAYS_INLINE void set_maximum(block *u, int32_t j, float max) {
     float old = u->m[j];
     u->tile_m[j] = max;
     u->m[j] = max > old ? max : old;
@@ -83,7 +83,8 @@ MR_INLINE void set_maximum(block *u, int32_t j, float max) {
 }
 
 /* Scales the scores of query j, which sees positions [first, last) of the tile, and takes their maximum. */
-MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, const bool is_full, const bool has_cap) {
+MR_ALWAYS_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, const bool is_full,
+                                   const bool has_cap) {
     v16 scale = v16_set1(u->scale[j]), max = v16_set1(u->is_int8 ? -INFINITY : u->m[j]);
     v16 cap = v16_set1(u->args->soft_cap), inverse = v16_set1(1.0f / u->args->soft_cap);
     float *scores = u->scores + j * TILE;
@@ -101,7 +102,7 @@ MR_INLINE void scale_scores(block *u, int32_t j, int32_t first, int32_t last, co
 }
 
 /* Turns the scores of query j into weights, and adds the weights to the lanes l. */
-MR_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const bool is_full) {
+MR_ALWAYS_INLINE void weigh(block *u, int32_t j, int32_t first, int32_t last, const bool is_full) {
     v16 w[TILE / 16], m = v16_set1(u->tile_m[j]);
     float *scores = u->scores + j * TILE, *l = u->l + j * 16;
     MR_UNROLL
@@ -348,7 +349,7 @@ static int32_t count_run(const mr_attention_args *a, int32_t row, int32_t row_la
 }
 
 /* A block takes as many KV heads as fit, because memory is then read in longer runs. */
-MR_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part *part) {
+MR_ALWAYS_INLINE void attention_vec(const mr_attention_args *a, const mr_attention_part *part) {
     block u;
     u.args = a;
     u.k_head_bytes = (int32_t)mr_kv_head_bytes(a->kv_type, a->k_dim);

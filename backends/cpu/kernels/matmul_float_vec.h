@@ -27,12 +27,12 @@ struct weight_chunk {
     _Alignas(LINE) float w[TILE_PANELS][CHUNK][MR_PANEL];
 };
 
-MR_INLINE bool is_f32(const format f) {
+MR_ALWAYS_INLINE bool is_f32(const format f) {
     return f.block_bytes == MR_PANEL * 4 && f.block_k == 1;
 }
 
-MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
-                           row_chunk *out) {
+MR_ALWAYS_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
+                                  row_chunk *out) {
     const uint8_t *a = matmul_a_row(args, row);
     if (f.block_k == 1) {
         memcpy(out->x, (const float *)(const void *)a + k, (size_t)n_k * sizeof *out->x);
@@ -46,7 +46,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 }
 
 /* The weights that rule M multiplies in step k, from a panel in its own layout. */
-MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
+MR_ALWAYS_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
     if (is_f32(f))
         return v16_load((const float *)(const void *)w + k * MR_PANEL);
     const uint16_t *halves = (const uint16_t *)(const void *)w;
@@ -56,7 +56,7 @@ MR_INLINE v16 load_weights(const format f, const uint8_t *w, int32_t k) {
 }
 
 /* The weights of panel p for step k. */
-MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int p, int32_t k) {
+MR_ALWAYS_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int p, int32_t k) {
     if (from == KEPT && !is_f32(f))
         return v16_load(t->weights->w[p][k]);
     v16 w = load_weights(f, t->w[p], k);
@@ -83,7 +83,7 @@ MR_INLINE v16 weights_of(const format f, const tile *t, weight_source from, int 
     }
 
 /* acc = fma(w[k], x[k], acc) */
-MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     const row_chunk *rows = t->rows;
     tile_sums *sums = t->sums;
     const int32_t n_k = share_of(t->n_k, f.block_k) * f.block_k;
@@ -98,14 +98,14 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
     EACH_ROW(CLOSE)
 }
 
-MR_INLINE int32_t tile_rows(const format f) {
+MR_ALWAYS_INLINE int32_t tile_rows(const format f) {
     (void)f;
     return TILE_ROWS;
 }
 
 /* Calls run_tile with a constant number of rows. The only tile of a chunk may have any height up to TILE_ROWS; several
  * tiles have at least half of TILE_ROWS each. */
-MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
+MR_ALWAYS_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
 #define HEIGHT(n)                                                                                                      \
     if (n <= TILE_ROWS && n_rows == n && (from == PANELS || n >= TILE_ROWS / 2)) {                                     \
         run_tile(f, t, from, n <= TILE_ROWS ? n : 1);                                                                  \

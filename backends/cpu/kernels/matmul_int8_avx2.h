@@ -45,8 +45,8 @@ typedef struct step {
 
 /* sum += for each of 8 lanes, the products of the weights and activations of f.run groups of four k. side: lanes 0..7
  * or 8..15. factor: of all products, in 16-bit words; 1 with AVX-VNNI. */
-MR_INLINE __m256i dot_run(const format f, const step *s, int group, int side, const int8_t *a, __m256i factor,
-                          __m256i sum) {
+MR_ALWAYS_INLINE __m256i dot_run(const format f, const step *s, int group, int side, const int8_t *a, __m256i factor,
+                                 __m256i sum) {
     __m256i pairs = _mm256_setzero_si256();
     for (int i = 0; i < f.run; i++) {
         int32_t word;
@@ -72,7 +72,7 @@ MR_INLINE __m256i dot_run(const format f, const step *s, int group, int side, co
 }
 
 /* The sum of 16 activations. */
-MR_INLINE int32_t sum_16(const int8_t *a) {
+MR_ALWAYS_INLINE int32_t sum_16(const int8_t *a) {
     __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const void *)a));
     __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi16(1));
     fours = _mm_hadd_epi32(fours, fours);
@@ -82,8 +82,8 @@ MR_INLINE int32_t sum_16(const int8_t *a) {
 #ifdef MR_VNNI
 
 /* Adds the products of the 32 k in s, whose sums have factors, to acc, without the scale of the block. */
-MR_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, int32_t b, int n,
-                               float (*acc)[MR_PANEL]) {
+MR_ALWAYS_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, int32_t b, int n,
+                                      float (*acc)[MR_PANEL]) {
     const __m256i one = _mm256_set1_epi16(1);
     v16 x[TILE_ROWS];
     for (int r = 0; r < n; r++)
@@ -104,7 +104,7 @@ MR_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, i
         v16_store(acc[r], v16_fma(x[r], v16_set1(a[r].d[b]), v16_load(acc[r])));
 }
 
-MR_INLINE void decode_factors(const format f, const uint8_t *block, int sub, step *out) {
+MR_ALWAYS_INLINE void decode_factors(const format f, const uint8_t *block, int sub, step *out) {
     for (int h = 0; h < 2; h++)
         out->factor[h] = v16_load_i8(f.factors(block, sub, h));
 }
@@ -112,7 +112,7 @@ MR_INLINE void decode_factors(const format f, const uint8_t *block, int sub, ste
 #else
 
 /* In each 32-bit lane, the sums of the two halves of 32 activations as 16-bit words. */
-MR_INLINE __m256i both_sums(const int8_t *a) {
+MR_ALWAYS_INLINE __m256i both_sums(const int8_t *a) {
     __m256i plus_128 = _mm256_xor_si256(_mm256_loadu_si256((const void *)a), _mm256_set1_epi8(-128));
     __m256i eights = _mm256_sad_epu8(plus_128, _mm256_setzero_si256());
     __m256i sums = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
@@ -123,8 +123,8 @@ MR_INLINE __m256i both_sums(const int8_t *a) {
 }
 
 /* Adds the products of the 32 k in s, whose sums have factors, to acc, without the scale of the block. */
-MR_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, int32_t b, int n,
-                               float (*acc)[MR_PANEL]) {
+MR_ALWAYS_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, int32_t b, int n,
+                                      float (*acc)[MR_PANEL]) {
     v16i sum[TILE_ROWS];
     for (int r = 0; r < n; r++) {
         __m256i sums = both_sums(a[r].q + 32 * b);
@@ -141,11 +141,11 @@ MR_INLINE void add_factor_rows(const format f, const step *s, const a8_row *a, i
 }
 
 /* The words of a and b side by side in the lanes of 16 rows. The quarters of a and b stand in the order 0, 2, 1, 3. */
-MR_INLINE v16i pair_words(__m256i a, __m256i b) {
+MR_ALWAYS_INLINE v16i pair_words(__m256i a, __m256i b) {
     return (v16i){_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)};
 }
 
-MR_INLINE void decode_factors(const format f, const uint8_t *block, int sub, step *out) {
+MR_ALWAYS_INLINE void decode_factors(const format f, const uint8_t *block, int sub, step *out) {
     __m256i words[2], minus[2], offset = _mm256_set1_epi16((int16_t)-f.offset);
     for (int h = 0; h < 2; h++) {
         __m128i bytes = _mm_loadu_si128((const void *)f.factors(block, sub, h));
@@ -159,7 +159,8 @@ MR_INLINE void decode_factors(const format f, const uint8_t *block, int sub, ste
 #endif
 
 /* Adds the products of the 32 k in s and the same 32 k (block b) of the n activation rows at a. acc: [row][lane] */
-MR_INLINE void add_rows(const format f, const step *s, const a8_row *a, int32_t b, int n, float (*acc)[MR_PANEL]) {
+MR_ALWAYS_INLINE void add_rows(const format f, const step *s, const a8_row *a, int32_t b, int n,
+                               float (*acc)[MR_PANEL]) {
     if (f.factors) {
         add_factor_rows(f, s, a, b, n, acc);
         return;
@@ -191,7 +192,7 @@ MR_INLINE void add_rows(const format f, const step *s, const a8_row *a, int32_t 
     }
 }
 
-MR_INLINE void decode(const format f, const uint8_t *block, int sub, step *out) {
+MR_ALWAYS_INLINE void decode(const format f, const uint8_t *block, int sub, step *out) {
     UNROLL
     for (int g = 0; g < 8; g++)
         out->q[g] = f.group(block, sub, g);
@@ -208,14 +209,15 @@ MR_INLINE void decode(const format f, const uint8_t *block, int sub, step *out) 
 }
 
 /* acc += scale * the sums of a block, which begin anew. */
-MR_INLINE void add_block(v16 scale, int n, float (*of_block)[MR_PANEL], float (*acc)[MR_PANEL]) {
+MR_ALWAYS_INLINE void add_block(v16 scale, int n, float (*of_block)[MR_PANEL], float (*acc)[MR_PANEL]) {
     for (int r = 0; r < n; r++) {
         v16_store(acc[r], v16_fma(v16_load(of_block[r]), scale, v16_load(acc[r])));
         v16_store(of_block[r], v16_set1(0.0f));
     }
 }
 
-MR_INLINE void block_of_rows(const format f, const mr_matmul_args *args, int32_t panel, int32_t row, int n_rows) {
+MR_ALWAYS_INLINE void block_of_rows(const format f, const mr_matmul_args *args, int32_t panel, int32_t row,
+                                    int n_rows) {
     const uint8_t *w = args->w + (size_t)panel * ((size_t)(args->k / f.block_k) * (size_t)f.block_bytes);
     _Alignas(32) float acc[BLOCK_ROWS][MR_PANEL], of_block[BLOCK_ROWS][MR_PANEL]; /* of_block: with factors only */
     float(*sums)[MR_PANEL] = f.factors ? of_block : acc;
@@ -244,8 +246,8 @@ MR_INLINE void block_of_rows(const format f, const mr_matmul_args *args, int32_t
         store_panel(args, row + r, panel, acc[r]);
 }
 
-MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
-                      int32_t row_first, int32_t row_last) {
+MR_ALWAYS_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
+                             int32_t row_first, int32_t row_last) {
     for (int32_t row = row_first; row < row_last; row += BLOCK_ROWS)
         for (int32_t panel = panel_first; panel < panel_last; panel++) {
             int n_rows = least(row_last - row, BLOCK_ROWS);

@@ -38,7 +38,7 @@ struct row_chunk {
 /* --- Activations ------------------------------------------------------------------------------------------------- */
 
 /* The sums of each 16 of 256 activations, as 16 integers. */
-MR_INLINE __m512i sums_of_16(const int8_t *q) {
+MR_ALWAYS_INLINE __m512i sums_of_16(const int8_t *q) {
     __m512i t[4];
     for (int i = 0; i < 4; i++)
         t[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(q + i * 64));
@@ -50,12 +50,12 @@ MR_INLINE __m512i sums_of_16(const int8_t *q) {
 }
 
 /* Start value of an integer sum, which cancels the offset of the weights: -offset times the sum of the activations. */
-MR_INLINE __m512i start_of(const format f, __m512i sum) {
+MR_ALWAYS_INLINE __m512i start_of(const format f, __m512i sum) {
     return _mm512_mullo_epi32(sum, _mm512_set1_epi32(-f.offset)); /* a power of two: compilers make a shift of it */
 }
 
 /* Lays out start and d_sum for 16 halves (16 activations each). d: the scales of these 256 activations. */
-MR_INLINE void lay_out_halves(const format f, row_chunk *out, int half, __m256 d) {
+MR_ALWAYS_INLINE void lay_out_halves(const format f, row_chunk *out, int half, __m256 d) {
     __m512i sum = sums_of_16(out->q + half * 16);
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     if (f.offset)
@@ -66,8 +66,8 @@ MR_INLINE void lay_out_halves(const format f, row_chunk *out, int half, __m256 d
     }
 }
 
-MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
-                           row_chunk *out) {
+MR_ALWAYS_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
+                                  row_chunk *out) {
     const int32_t n_subs = n_k / 32;
     a8_row a = a8_row_at(matmul_a_row(args, row), args->k);
     __mmask16 mask = (__mmask16)((1u << n_subs) - 1);
@@ -95,7 +95,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 /* --- Tiles ------------------------------------------------------------------------------------------------------- */
 
 /* Four activations, the same for all lanes. */
-MR_INLINE __m512i broadcast_group(const int8_t *q) {
+MR_ALWAYS_INLINE __m512i broadcast_group(const int8_t *q) {
     int32_t v;
     memcpy(&v, q, 4);
     return _mm512_set1_epi32(v);
@@ -137,7 +137,7 @@ MR_INLINE __m512i broadcast_group(const int8_t *q) {
 /* Prefetches from both panels what stands NEAR_BYTES behind sub-block j. One row of a format without decoding consumes
  * lines so fast that the lines of the next chunk, 8 KiB away for Q8_0, come too early: on a Zen 4 core they gave 0.72
  * of the read loop, NEAR_BYTES gives 0.90. Formats that decode are the faster the farther they ask. */
-MR_INLINE void ask_near(const format f, const tile *t, int32_t j) {
+MR_ALWAYS_INLINE void ask_near(const format f, const tile *t, int32_t j) {
     const int32_t bytes = f.block_bytes / (f.block_k / 32), first = share_of(j * bytes, LINE);
     for (int32_t i = first; i * LINE < (j + 1) * bytes; i++)
         for (int p = 0; p < TILE_PANELS; p++)
@@ -145,7 +145,7 @@ MR_INLINE void ask_near(const format f, const tile *t, int32_t j) {
 }
 
 /* Continues the sums of n_rows rows and two panels over the chunk. from and n_rows are constants. */
-MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     const row_chunk *rows = t->rows;
     tile_sums *sums = t->sums;
     EACH_ROW(OPEN)
@@ -197,7 +197,7 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
         _mm512_store_ps(sums[r][1], _mm512_fmadd_ps(b##r, scale1, _mm512_load_ps(sums[r][1])));                        \
     }
 
-MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
     const row_chunk *rows = t->rows;
     tile_sums *sums = t->sums;
     for (int32_t block = 0; block < t->n_k / 32; block += f.block_k / 32) {
@@ -224,20 +224,20 @@ MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from
     }
 }
 
-MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_rows(const format f, const tile *t, weight_source from, int n_rows) {
     if (f.factors)
         run_factor_tile(f, t, from, n_rows);
     else
         run_tile(f, t, from, n_rows);
 }
 
-MR_INLINE int32_t tile_rows(const format f) {
+MR_ALWAYS_INLINE int32_t tile_rows(const format f) {
     return f.factors ? TILE_ROWS_FACTORS : TILE_ROWS;
 }
 
 /* Calls run_rows with a constant number of rows. If a chunk has several tiles, none has less than 4 rows, or 3 with
  * factors. */
-MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
+MR_ALWAYS_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
     const bool is_only = from == PANELS;
     if (n_rows == 7 && (is_only || !f.factors))
         run_rows(f, t, from, 7);

@@ -36,31 +36,31 @@ typedef struct format {
 
 /* --- Bytes of value + 128: Q8_0, X8, X8M ------------------------------------------------------------------------- */
 
-MR_INLINE v64 q8_0_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 q8_0_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_minus(v64_load(BLOCK(q8_0)->q[g][0]), 128 - OFFSET_BYTES);
 }
-MR_INLINE v16 q8_0_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 q8_0_scale(const uint8_t *block, int sub, int half) {
     (void)sub, (void)half;
     return v16_load_f16(BLOCK(q8_0)->d);
 }
-MR_INLINE v64 x8_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 x8_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_minus(v64_load(BLOCK(x8)->q[g][0]), 128 - OFFSET_X8);
 }
-MR_INLINE v16 x8_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 x8_scale(const uint8_t *block, int sub, int half) {
     (void)sub;
     return v16_load(BLOCK(x8)->scale[half]);
 }
-MR_INLINE v64 x8m_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 x8m_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_minus(v64_load(BLOCK(x8m)->q[g][0]), 128 - OFFSET_X8M);
 }
-MR_INLINE v16 x8m_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 x8m_scale(const uint8_t *block, int sub, int half) {
     (void)sub;
     return v16_load(BLOCK(x8m)->scale[half]);
 }
-MR_INLINE v16 x8m_min(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 x8m_min(const uint8_t *block, int sub, int half) {
     (void)sub;
     return v16_load(BLOCK(x8m)->min[half]);
 }
@@ -68,67 +68,67 @@ MR_INLINE v16 x8m_min(const uint8_t *block, int sub, int half) {
 /* --- Nibbles: Q4_0, IQ4_NL, MXFP4, IQ4_XS ------------------------------------------------------------------------ */
 
 /* Group g of a sub-block of 32 k: 0..15. */
-MR_INLINE v64 nibbles(const uint8_t q[4][MR_PANEL][4], int g) {
+MR_ALWAYS_INLINE v64 nibbles(const uint8_t q[4][MR_PANEL][4], int g) {
     return v64_nibbles(v64_load(q[g % 4][0]), g >= 4);
 }
-MR_INLINE v64 q4_0_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 q4_0_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_minus(nibbles(BLOCK(q4_0)->q, g), 8 - OFFSET_Q4_0);
 }
-MR_INLINE v64 iq4_nl_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 iq4_nl_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_look_up(mr_iq4_values, OFFSET_BYTES, nibbles(BLOCK(q4_0)->q, g));
 }
-MR_INLINE v16 q4_0_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 q4_0_scale(const uint8_t *block, int sub, int half) {
     (void)sub, (void)half;
     return v16_load_f16(BLOCK(q4_0)->d);
 }
-MR_INLINE v64 mxfp4_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 mxfp4_group(const uint8_t *block, int sub, int g) {
     (void)sub;
     return v64_look_up(mr_mxfp4_values, OFFSET_MXFP4, nibbles(BLOCK(mxfp4)->q, g));
 }
-MR_INLINE v16 mxfp4_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 mxfp4_scale(const uint8_t *block, int sub, int half) {
     (void)sub, (void)half;
     return v16_load_power(BLOCK(mxfp4)->e);
 }
-MR_INLINE v64 iq4_xs_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 iq4_xs_group(const uint8_t *block, int sub, int g) {
     return v64_look_up(mr_iq4_values, OFFSET_BYTES, nibbles(BLOCK(iq4_xs)->q[sub], g));
 }
-MR_INLINE v16 iq4_xs_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 iq4_xs_scale(const uint8_t *block, int sub, int half) {
     (void)half;
     return v16_mul(v16_load_f16(BLOCK(iq4_xs)->d), v16_load_i8(BLOCK(iq4_xs)->sc[sub]));
 }
 
 /* --- Q4_K, Q5_K: a Q5_K block begins as a Q4_K block does, with its scales and low bits -------------------------- */
 
-MR_INLINE v64 q4_k_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 q4_k_group(const uint8_t *block, int sub, int g) {
     return nibbles(BLOCK(q4_k)->q[sub], g);
 }
-MR_INLINE v64 q5_k_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 q5_k_group(const uint8_t *block, int sub, int g) {
     return v64_with_bit_4(q4_k_group(block, sub, g), v64_load(BLOCK(q5_k)->high[sub][0]), g);
 }
-MR_INLINE v16 q4_k_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 q4_k_scale(const uint8_t *block, int sub, int half) {
     (void)half;
     return v16_mul(v16_load_f16(BLOCK(q4_k)->d), v16_load_u8(BLOCK(q4_k)->scale[sub].sc));
 }
-MR_INLINE v16 q4_k_min(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 q4_k_min(const uint8_t *block, int sub, int half) {
     (void)half;
     return v16_neg(v16_mul(v16_load_f16(BLOCK(q4_k)->dmin), v16_load_u8(BLOCK(q4_k)->scale[sub].m)));
 }
 
 /* --- Q6_K: layout in matmul_panels.h ----------------------------------------------------------------------------- */
 
-MR_INLINE v64 q6_k_group(const uint8_t *block, int sub, int g) {
+MR_ALWAYS_INLINE v64 q6_k_group(const uint8_t *block, int sub, int g) {
     const uint8_t(*q)[MR_PANEL][4] = BLOCK(q6_k)->q[sub * 2 + g / 4];
     v64 value = g % 4 < 3 ? v64_and(v64_load(q[g % 4][0]), 63)
                           : v64_top_bits(v64_load(q[0][0]), v64_load(q[1][0]), v64_load(q[2][0]));
     return v64_minus(value, 32 - OFFSET_Q6_K);
 }
-MR_INLINE v16 q6_k_scale(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE v16 q6_k_scale(const uint8_t *block, int sub, int half) {
     (void)sub, (void)half;
     return v16_load_f16(BLOCK(q6_k)->d);
 }
-MR_INLINE const int8_t *q6_k_factors(const uint8_t *block, int sub, int half) {
+MR_ALWAYS_INLINE const int8_t *q6_k_factors(const uint8_t *block, int sub, int half) {
     return BLOCK(q6_k)->sc[sub * 2 + half];
 }
 

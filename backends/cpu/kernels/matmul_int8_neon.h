@@ -33,8 +33,8 @@ struct row_chunk {
     float d_sum[HALVES]; /* d times the sum of each 32 activations, or of each 16 with two scales */
 };
 
-MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
-                           row_chunk *out) {
+MR_ALWAYS_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t row, int32_t k, int32_t n_k,
+                                  row_chunk *out) {
     const int32_t n_subs = n_k / 32;
     a8_row a = a8_row_at(matmul_a_row(args, row), args->k);
     memcpy(out->q, a.q + k, (size_t)n_k);
@@ -48,7 +48,7 @@ MR_INLINE void lay_out_row(const format f, const mr_matmul_args *args, int32_t r
 /* --- Weights ----------------------------------------------------------------------------------------------------- */
 
 /* Decodes the weights of a chunk and keeps them for all of its tiles. */
-MR_INLINE void decode(const format f, const tile *t) {
+MR_ALWAYS_INLINE void decode(const format f, const tile *t) {
     for (int32_t j = 0; j < t->n_k / 32; j++) {
         UNROLL
         for (int h = 0; h < f.n_sums; h++)
@@ -68,7 +68,7 @@ MR_INLINE void decode(const format f, const tile *t) {
 
 /* sum += in each lane, the four values of w times activations 4i .. 4i + 3 of x. The intrinsics need a constant i,
  * hence the switch; unrolled loops make the switch disappear. */
-MR_INLINE int32x4_t dot_4(int32x4_t sum, uint8x16_t bytes, int8x16_t x, int i) {
+MR_ALWAYS_INLINE int32x4_t dot_4(int32x4_t sum, uint8x16_t bytes, int8x16_t x, int i) {
     int8x16_t w = vreinterpretq_s8_u8(bytes);
 #if defined(__ARM_FEATURE_DOTPROD)
     switch (i) {
@@ -88,14 +88,14 @@ MR_INLINE int32x4_t dot_4(int32x4_t sum, uint8x16_t bytes, int8x16_t x, int i) {
 #endif
 }
 
-MR_INLINE v16i dot_16(v16i sum, v64 w, int8x16_t x, int i) {
+MR_ALWAYS_INLINE v16i dot_16(v16i sum, v64 w, int8x16_t x, int i) {
     return (v16i){dot_4(sum.q0, w.q0, x, i), dot_4(sum.q1, w.q1, x, i), dot_4(sum.q2, w.q2, x, i),
                   dot_4(sum.q3, w.q3, x, i)};
 }
 
 /* acc = fma(minimum, d times the sum of the activations, acc) */
-MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
-                          v16 acc[TILE_ROWS]) {
+MR_ALWAYS_INLINE void add_minima(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
+                                 v16 acc[TILE_ROWS]) {
     v16 min = min_of(f, t, from, 0, j, h);
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -103,8 +103,8 @@ MR_INLINE void add_minima(const format f, const tile *t, weight_source from, int
 }
 
 /* Adds the products of 16 k: half `half` of sub-block j. */
-MR_INLINE void add_half(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int half,
-                        v16i sum[TILE_ROWS]) {
+MR_ALWAYS_INLINE void add_half(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int half,
+                               v16i sum[TILE_ROWS]) {
     int8x16_t x[TILE_ROWS];
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -119,8 +119,8 @@ MR_INLINE void add_half(const format f, const tile *t, weight_source from, int n
 }
 
 /* Adds the products of the k that share one scale: half h of sub-block j, or all of it. */
-MR_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
-                            v16 acc[TILE_ROWS]) {
+MR_ALWAYS_INLINE void add_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j, int h,
+                                   v16 acc[TILE_ROWS]) {
     v16i sum[TILE_ROWS];
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -137,8 +137,8 @@ MR_INLINE void add_products(const format f, const tile *t, weight_source from, i
 }
 
 /* Adds the products of sub-block j, whose two sums have factors, to acc, without the scale of the block. */
-MR_INLINE void add_factor_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j,
-                                   v16 acc[TILE_ROWS]) {
+MR_ALWAYS_INLINE void add_factor_products(const format f, const tile *t, weight_source from, int n_rows, int32_t j,
+                                          v16 acc[TILE_ROWS]) {
     v16 x[TILE_ROWS];
     UNROLL
     for (int r = 0; r < n_rows; r++)
@@ -161,7 +161,7 @@ MR_INLINE void add_factor_products(const format f, const tile *t, weight_source 
 }
 
 /* run_tile for a format with factors. */
-MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_factor_tile(const format f, const tile *t, weight_source from, int n_rows) {
     for (int32_t block = 0; block < t->n_k / 32; block += f.block_k / 32) {
         v16 acc[TILE_ROWS];
         UNROLL
@@ -179,7 +179,7 @@ MR_INLINE void run_factor_tile(const format f, const tile *t, weight_source from
 }
 
 /* Continues the sums of n_rows rows and a panel over the chunk. from and n_rows are constants. */
-MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
+MR_ALWAYS_INLINE void run_tile(const format f, const tile *t, weight_source from, int n_rows) {
     if (f.factors) {
         run_factor_tile(f, t, from, n_rows);
         return;
@@ -201,12 +201,12 @@ MR_INLINE void run_tile(const format f, const tile *t, weight_source from, int n
         v16_store(t->sums[r][0], acc[r]);
 }
 
-MR_INLINE int32_t tile_rows(const format f) {
+MR_ALWAYS_INLINE int32_t tile_rows(const format f) {
     (void)f;
     return TILE_ROWS;
 }
 
-MR_INLINE void run_rows(const format f, const tile *t, weight_source from, int32_t n_rows) {
+MR_ALWAYS_INLINE void run_rows(const format f, const tile *t, weight_source from, int32_t n_rows) {
     if (n_rows == 4)
         run_tile(f, t, from, 4);
     else if (n_rows == 3)
@@ -229,7 +229,7 @@ DECODED(1, 1)
 DECODED(2, 0)
 DECODED(2, 2)
 
-MR_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
+MR_ALWAYS_INLINE void run_tile_of(const format f, const tile *t, weight_source from, int32_t n_rows) {
     if (from == PANELS) {
         run_rows(f, t, PANELS, n_rows);
         return;

@@ -23,15 +23,15 @@ struct weight_chunk {
 };
 
 /* The block that holds sub-block j of a chunk, and the number of this sub-block in the block. */
-MR_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
+MR_ALWAYS_INLINE const uint8_t *block_of(const format f, const uint8_t *w, int32_t j) {
     return w + (size_t)(j / (f.block_k / 32)) * (size_t)f.block_bytes;
 }
-MR_INLINE int sub_of(const format f, int32_t j) {
+MR_ALWAYS_INLINE int sub_of(const format f, int32_t j) {
     return j % (f.block_k / 32);
 }
 
 /* Group g, scale or minimum h of sub-block j of panel p. Bytes that need no decoding are not kept. */
-MR_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
+MR_ALWAYS_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p, int32_t j, int g) {
     uint8_t *kept = t->weights->bytes[p][j][g];
     if (from == KEPT && !f.is_plain)
         return v64_load(kept);
@@ -41,7 +41,7 @@ MR_INLINE v64 group_of(const format f, const tile *t, weight_source from, int p,
     return group;
 }
 
-MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+MR_ALWAYS_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
     float *kept = t->weights->scale[p][j * f.n_sums + h];
     if (from == KEPT)
         return v16_load(kept);
@@ -51,7 +51,7 @@ MR_INLINE v16 scale_of(const format f, const tile *t, weight_source from, int p,
     return scale;
 }
 
-MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+MR_ALWAYS_INLINE v16 min_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
     float *kept = t->weights->min[p][j * f.n_mins + h];
     if (from == KEPT)
         return v16_load(kept);
@@ -62,7 +62,7 @@ MR_INLINE v16 min_of(const format f, const tile *t, weight_source from, int p, i
 }
 
 /* As floats: the products with sums of 16 k are exact. */
-MR_INLINE v16 factor_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
+MR_ALWAYS_INLINE v16 factor_of(const format f, const tile *t, weight_source from, int p, int32_t j, int h) {
     float *kept = t->weights->factor[p][j * f.n_sums + h];
     if (from == KEPT)
         return v16_load(kept);

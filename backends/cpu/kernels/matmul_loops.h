@@ -30,14 +30,14 @@ typedef struct scratch {
 
 /* Panel `panel` at k. If the last pair has no second panel, the last panel is multiplied twice, and its second sums are
  * not stored. */
-MR_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel, int32_t k) {
+MR_ALWAYS_INLINE const uint8_t *weights_at(const format f, const job *j, int32_t panel, int32_t k) {
     panel = least(panel, j->panel_last - 1);
     return j->args->w + j->panel_bytes * (size_t)panel + (size_t)(k / f.block_k) * (size_t)f.block_bytes;
 }
 
 /* Where panel p of the next pair begins: the next pair at k, else the first pair at the next chunk, else the first pair
  * of the next group. After the last pair of the call, the present pair: then nothing is prefetched. */
-MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair, int32_t k, int p) {
+MR_ALWAYS_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair, int32_t k, int p) {
     if ((pair + 1) * TILE_PANELS < j->n_panels)
         return weights_at(f, j, j->panel + (pair + 1) * TILE_PANELS + p, k);
     if (k + CHUNK < j->args->k)
@@ -49,7 +49,7 @@ MR_INLINE const uint8_t *next_weights(const format f, const job *j, int32_t pair
 
 /* Multiplies all rows of the block by a chunk of one pair, in tiles of nearly the same height. lines: cache lines to
  * prefetch from each panel. */
-MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
+MR_ALWAYS_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
     int32_t n_tiles = j->n_rows <= TILE_ROWS ? 1 : share_of(j->n_rows, tile_rows(f)), n_steps = share_of(t->n_k, STEP);
     for (int32_t left = j->n_rows; left > 0; n_tiles--) {
         int32_t n_rows = left / n_tiles;
@@ -69,7 +69,7 @@ MR_INLINE void run_pair(const format f, const job *j, tile *t, int32_t lines) {
     }
 }
 
-MR_INLINE void run_block(const format f, const job *j, scratch *s) {
+MR_ALWAYS_INLINE void run_block(const format f, const job *j, scratch *s) {
     const int32_t k_end = j->args->k, n_pairs = share_of(j->n_panels, TILE_PANELS);
     for (int32_t pair = 0; pair < n_pairs; pair++)
         memset(s->sums[pair], 0, sizeof s->sums[0][0] * (size_t)j->n_rows);
@@ -91,8 +91,8 @@ MR_INLINE void run_block(const format f, const job *j, scratch *s) {
             store_panel(j->args, j->row + r, j->panel + p, s->sums[p / TILE_PANELS][r][p % TILE_PANELS]);
 }
 
-MR_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
-                      int32_t row_first, int32_t row_last) {
+MR_ALWAYS_INLINE void matmul(const format f, const mr_matmul_args *args, int32_t panel_first, int32_t panel_last,
+                             int32_t row_first, int32_t row_last) {
     scratch s;
     const int32_t group =
         TILE_PANELS * (row_last - row_first == 1 ? 1 : GROUP_PAIRS); /* one row: a pair is finished before the next */

@@ -60,22 +60,22 @@ typedef struct tile {
  * and tiles of 13 rows at 0.84, or the other way round after a change elsewhere. With clang 14 all tiles ran at 0.3. */
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13)
 
-MR_INLINE int32_t share_of(int32_t n, int32_t parts) {
+MR_ALWAYS_INLINE int32_t share_of(int32_t n, int32_t parts) {
     return (n + parts - 1) / parts;
 }
-MR_INLINE int32_t least(int32_t a, int32_t b) {
+MR_ALWAYS_INLINE int32_t least(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
 /* Prefetches the cache lines that are due in a step of k. */
-MR_INLINE void ask_ahead(const tile *t, int32_t step) {
+MR_ALWAYS_INLINE void ask_ahead(const tile *t, int32_t step) {
     for (int32_t i = step * t->ahead_lines; i < (step + 1) * t->ahead_lines; i++)
         for (int p = 0; p < TILE_PANELS; p++)
             __builtin_prefetch(t->ahead[p] + i * LINE, 0, 2);
 }
 
 /* y[row][columns of the panel] = sums (+ bias) (+ add). Columns past n are neither read nor written. */
-MR_INLINE void store_panel(const mr_matmul_args *args, int32_t row, int32_t panel, const float *sums) {
+MR_ALWAYS_INLINE void store_panel(const mr_matmul_args *args, int32_t row, int32_t panel, const float *sums) {
     int32_t n0 = panel * MR_PANEL, n = least(args->n - n0, MR_PANEL);
     v16 y = v16_load(sums);
     if (args->bias)

@@ -14,7 +14,7 @@
 #include "engine/tensor/f16.h"
 
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
-MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
+MR_ALWAYS_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
     int8_t *q = (int8_t *)a8;
     float *d = (float *)(a8 + n);
     int32_t *sum = (int32_t *)(a8 + n + n / 32 * 4);
@@ -43,7 +43,7 @@ MR_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
 }
 
 /* Rule M: rounds activations for BF16 weights. The compiler vectorises the loop. */
-MR_INLINE void round_bf16_vec(const float *x, uint16_t *bf16, int32_t n) {
+MR_ALWAYS_INLINE void round_bf16_vec(const float *x, uint16_t *bf16, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         bf16[i] = mr_f32_to_bf16(x[i]);
     if (n % 2)
@@ -51,7 +51,7 @@ MR_INLINE void round_bf16_vec(const float *x, uint16_t *bf16, int32_t n) {
 }
 
 /* Rule N on one group of n elements. */
-MR_INLINE void norm_group_vec(const float *x, const float *w, float *y, int32_t n, float eps) {
+MR_ALWAYS_INLINE void norm_group_vec(const float *x, const float *w, float *y, int32_t n, float eps) {
     int32_t full = n / 16 * 16, tail = n - full;
     v16 lanes = v16_set1(0.0f);
     for (int32_t i = 0; i < full; i += 16) {
@@ -69,13 +69,13 @@ MR_INLINE void norm_group_vec(const float *x, const float *w, float *y, int32_t 
         v16_store_n(y + full, v16_mul(v16_mul(v16_load_n(x + full, tail), s), v16_load_n(w + full, tail)), tail);
 }
 
-MR_INLINE void rms_norm_vec(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
+MR_ALWAYS_INLINE void rms_norm_vec(const float *x, const float *w, float *y, int32_t n, int32_t m, float eps) {
     for (int32_t i = 0; i < n; i += m)
         norm_group_vec(x + i, w, y + i, m, eps);
 }
 
 /* Rule G. */
-MR_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_limited, float limit) {
+MR_ALWAYS_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_limited, float limit) {
     if (is_limited) {
         g = v16_min(v16_set1(limit), g);
         u = v16_max(v16_set1(-limit), v16_min(v16_set1(limit), u));
@@ -93,8 +93,8 @@ MR_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_limited
     }
 }
 
-MR_INLINE void glu_row(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
-                       const bool is_limited, float limit) {
+MR_ALWAYS_INLINE void glu_row(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
+                              const bool is_limited, float limit) {
     int32_t full = n / 16 * 16, tail = n - full;
     for (int32_t i = 0; i < full; i += 16)
         v16_store(y + i, glu_16(v16_load(gate + i), v16_load(up + i), kind, is_limited, limit));
@@ -104,15 +104,15 @@ MR_INLINE void glu_row(const float *gate, const float *up, float *y, int32_t n, 
 }
 
 /* A loop for each kind, with and without a limit. */
-MR_INLINE void glu_row_of(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
-                          float limit) {
+MR_ALWAYS_INLINE void glu_row_of(const float *gate, const float *up, float *y, int32_t n, const mr_glu_kind kind,
+                                 float limit) {
     if (limit > 0.0f)
         glu_row(gate, up, y, n, kind, true, limit);
     else
         glu_row(gate, up, y, n, kind, false, limit);
 }
 
-MR_INLINE void glu_vec(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
+MR_ALWAYS_INLINE void glu_vec(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
     switch (glu.kind) {
     case MR_GLU_GELU:
         glu_row_of(gate, up, y, n, MR_GLU_GELU, glu.limit);
@@ -129,7 +129,7 @@ MR_INLINE void glu_vec(const float *gate, const float *up, float *y, int32_t n, 
 }
 
 /* Rule C. */
-MR_INLINE void soft_cap_vec(const float *x, float *y, int32_t n, float cap) {
+MR_ALWAYS_INLINE void soft_cap_vec(const float *x, float *y, int32_t n, float cap) {
     v16 all = v16_set1(cap), inverse = v16_set1(1.0f / cap);
     int32_t full = n / 16 * 16, tail = n - full;
     for (int32_t i = 0; i < full; i += 16)
@@ -139,7 +139,7 @@ MR_INLINE void soft_cap_vec(const float *x, float *y, int32_t n, float cap) {
 }
 
 /* Rule R for pairs of elements i and i + half. */
-MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
+MR_ALWAYS_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
     for (int32_t i = 0; i < half; i += 16) {
         int32_t n = half - i < 16 ? half - i : 16;
         v16 x0 = v16_load_n(x + i, n), x1 = v16_load_n(x + half + i, n);
@@ -151,13 +151,13 @@ MR_INLINE void rope_halves_vec(float *x, int32_t half, const float *table) {
 
 /* Rule R for pairs of elements 2i and 2i + 1, n <= 16 elements. cs holds c0 s0 c1 s1 …, sc holds s0 c0 s1 c1 …
  * Even lanes: fma(x0, c, -(x1 * s)); odd lanes: fma(x0, s, x1 * c). */
-MR_INLINE void rope_pairs_vec(float *x, v16 cs, v16 sc, int32_t n) {
+MR_ALWAYS_INLINE void rope_pairs_vec(float *x, v16 cs, v16 sc, int32_t n) {
     v16 e = v16_load_n(x, n);
     v16_store_n(x, v16_fmaddsub(v16_dup_even(e), cs, v16_mul(v16_dup_odd(e), sc)), n);
 }
 
-MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
-                        const float *table) {
+MR_ALWAYS_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
+                               const float *table) {
     int32_t half = n_rot / 2;
     if (pairs == MR_ROPE_HALVES) {
         for (int32_t h = 0; h < n_heads; h++)
@@ -178,7 +178,7 @@ MR_INLINE void rope_vec(float *x, int32_t n_heads, int32_t head_dim, int32_t n_r
 }
 
 /* Rule K for 32 head elements in q8_0. Returns the scale. */
-MR_INLINE uint16_t kv_quantize(const float *x, int8_t q[32]) {
+MR_ALWAYS_INLINE uint16_t kv_quantize(const float *x, int8_t q[32]) {
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
     float amax = mr_bits_f32((uint32_t)v16i_reduce_max(v16i_max(v16_abs_bits(x0), v16_abs_bits(x1))));
     uint16_t half = mr_f32_to_f16(amax / 127.0f);
@@ -192,7 +192,7 @@ MR_INLINE uint16_t kv_quantize(const float *x, int8_t q[32]) {
     return amax <= FLT_MAX && d <= FLT_MAX ? half : MR_F16_NAN;
 }
 /* Rule K for one head of one row, which goes into column t of a q8_0 block. */
-MR_INLINE void kv_write_q8_0(const float *x, int32_t dim, void *store, int32_t t, const bool is_key) {
+MR_ALWAYS_INLINE void kv_write_q8_0(const float *x, int32_t dim, void *store, int32_t t, const bool is_key) {
     uint16_t *scales = (uint16_t *)(void *)((char *)store + dim * MR_KV_BLOCK) + t;
     int8_t q[32], *to = store;
     for (int32_t i = 0; i < dim; i += 32) {
@@ -204,7 +204,7 @@ MR_INLINE void kv_write_q8_0(const float *x, int32_t dim, void *store, int32_t t
     }
 }
 /* Rule K for one head of one row: k goes into column t of the keys [dim][16]. */
-MR_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, void *store, int32_t t) {
+MR_ALWAYS_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, void *store, int32_t t) {
     if (type == MR_TYPE_F32) {
         for (int32_t i = 0; i < dim; i++)
             ((float *)store)[i * MR_KV_BLOCK + t] = k[i];
@@ -220,7 +220,7 @@ MR_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, voi
     }
 }
 /* The same for v, which goes into row t of the values [16][dim]. */
-MR_INLINE void kv_write_value(const mr_type type, const float *v, int32_t dim, void *store, int32_t t) {
+MR_ALWAYS_INLINE void kv_write_value(const mr_type type, const float *v, int32_t dim, void *store, int32_t t) {
     if (type == MR_TYPE_F32) {
         memcpy((float *)store + t * dim, v, (size_t)dim * 4);
     } else if (type == MR_TYPE_F16) {
@@ -231,7 +231,7 @@ MR_INLINE void kv_write_value(const mr_type type, const float *v, int32_t dim, v
     }
 }
 
-MR_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
+MR_ALWAYS_INLINE void kv_write_vec(const mr_kv_write_args *a, int32_t row_first, int32_t row_last) {
     size_t k_bytes = mr_kv_head_bytes(a->kv_type, a->k_dim), v_bytes = mr_kv_head_bytes(a->kv_type, a->v_dim);
     for (int32_t r = row_first; r < row_last; r++) {
         const float *k = (const float *)((const char *)a->k + (size_t)r * a->k_row_bytes);

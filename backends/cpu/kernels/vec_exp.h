@@ -10,7 +10,7 @@
 #include "engine/base/fmath.h"
 
 /* e^x; every NaN stays NaN, whatever its payload. is_declining: no x is positive, so the upper clamp is left out. */
-MR_INLINE v16 exp_body(v16 x, const bool is_declining) {
+MR_ALWAYS_INLINE v16 exp_body(v16 x, const bool is_declining) {
     v16 c = is_declining ? x : v16_min(v16_set1(MR_EXPF_MAX), x); /* x where x is NaN */
     v16 magic = v16_set1(MR_EXPF_MAGIC), one = v16_set1(1.0f);
     v16 shifted = v16_fma(c, v16_set1(MR_EXPF_LOG2E), magic);
@@ -26,14 +26,14 @@ MR_INLINE v16 exp_body(v16 x, const bool is_declining) {
     p = v16_fma(p, r, one);
     return v16_zero_if(v16_less(x, v16_set1(MR_EXPF_MIN)), v16_times_2n(p, shifted, n));
 }
-MR_INLINE v16 v16_exp(v16 x) {
+MR_ALWAYS_INLINE v16 v16_exp(v16 x) {
     return exp_body(x, false);
 }
-MR_INLINE v16 v16_exp_declining(v16 x) {
+MR_ALWAYS_INLINE v16 v16_exp_declining(v16 x) {
     return exp_body(x, true);
 }
 
-MR_INLINE v16 v16_tanh(v16 x) {
+MR_ALWAYS_INLINE v16 v16_tanh(v16 x) {
     v16 a = v16_from_bits(v16_abs_bits(x)), t = v16_mul(x, x), one = v16_set1(1.0f);
     v16 p = v16_fma(v16_set1(MR_TANHF_C11), t, v16_set1(MR_TANHF_C9));
     p = v16_fma(p, t, v16_set1(MR_TANHF_C7));
@@ -47,11 +47,11 @@ MR_INLINE v16 v16_tanh(v16 x) {
 }
 
 /* x / (1 + e^-h): mr_sigmoidf(h) for x = 1, mr_siluf(h) for x = h */
-MR_INLINE v16 v16_logistic(v16 x, v16 h) {
+MR_ALWAYS_INLINE v16 v16_logistic(v16 x, v16 h) {
     return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(v16_neg(h))));
 }
 
-MR_INLINE v16 v16_gelu(v16 x) {
+MR_ALWAYS_INLINE v16 v16_gelu(v16 x) {
     v16 p = v16_fma(v16_mul(x, v16_set1(MR_GELUF_C3)), x, v16_set1(1.0f));
     return v16_logistic(x, v16_mul(v16_mul(x, v16_set1(MR_GELUF_C1)), p));
 }
