@@ -309,7 +309,7 @@ static void compare(const node_case *c, const mr_tensor *got, const char *order)
         const mr_tensor *t = &c->tensors[i];
         const uint8_t *want = t->buffer->base;
         const uint8_t *is = (const uint8_t *)(uintptr_t)((const cuda_buffer *)(void *)got[i].buffer)->address;
-        for (size_t g = 0; g < GUARD_BYTES; g++)
+        for (size_t g = 0; g != GUARD_BYTES; g++)
             if (is[g] != GUARD || is[GUARD_BYTES + got[i].bytes + g] != GUARD)
                 fail_msg("%s, %s: a write outside of tensor %d", mr_op_name(c->node.op), order, i);
         is += GUARD_BYTES;
