@@ -121,7 +121,6 @@ typedef void mr_rope_table_fn(const float *const angles[MR_ROPE_ROWS], int32_t h
 /* Rule R: rotates the n_heads heads of head_dim elements of a row x in place. table: cos[n_rot/2], sin[n_rot/2]. */
 typedef void mr_rope_fn(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, mr_rope_pairs pairs,
                         const float *table);
-#define MR_GLU_GPT_OSS_ALPHA 1.702f
 /* Rule G: y[n] of gate[n] and up[n]; y may be gate or up. */
 typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, mr_glu glu);
 

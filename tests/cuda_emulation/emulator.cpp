@@ -370,7 +370,7 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
     fenv_t mode;
     fegetenv(&mode);
     mr_thread_set_denormals_flushed();
-    emulator_here = {0, 0, 0, grid.x, grid.y};
+    emulator_here = {0, 0, 0, grid.x};
     bool reversed = order == EMULATOR_REVERSED; /* blocks, too */
     for (uint32_t y = 0; y < grid.y; y++)
         for (uint32_t x = 0; x < grid.x; x++) {

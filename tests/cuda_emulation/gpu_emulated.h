@@ -33,7 +33,7 @@ struct emulator_kernel {
 };
 
 struct emulator_place {
-    uint32_t thread, block, block_y, blocks, blocks_y;
+    uint32_t thread, block, block_y, blocks;
 };
 extern emulator_place emulator_here; /* of the fibre that runs */
 /* Waits for all threads of the block. */
@@ -59,9 +59,6 @@ static inline uint32_t gpu_block_y() {
 }
 static inline uint32_t gpu_blocks() {
     return emulator_here.blocks;
-}
-static inline uint32_t gpu_blocks_y() {
-    return emulator_here.blocks_y;
 }
 static inline void gpu_sync(int line = __builtin_LINE()) {
     emulator_sync(line);
@@ -126,9 +123,6 @@ static inline uint32_t gpu_ballot(bool v, int line = __builtin_LINE()) {
         },
         line);
 }
-static inline bool gpu_any(bool v, int line = __builtin_LINE()) {
-    return gpu_ballot(v, line) != 0;
-}
 static inline uint32_t gpu_warp_max(uint32_t v, int line = __builtin_LINE()) {
     return emulator_join(
         v,
@@ -146,11 +140,6 @@ static inline int gpu_atomic_add(int *at, int v) {
     int before = *at;
     *at = before + v;
     return before;
-}
-static inline int gpu_dp4a(int a, int b, int c) {
-    for (int i = 0; i < 4; i++)
-        c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
-    return c;
 }
 
 static inline int gpu_permute(int a, int b, int selector) {

@@ -10,6 +10,7 @@
 #include "backends/cpu/kernels/vec_scalar.h"
 #include "engine/base/fmath.h"
 #include "engine/tensor/f16.h"
+#include "engine/tensor/glu.h"
 
 /* The largest |x| of 32 elements by their bits: a NaN counts as larger than infinity, and denormals are not flushed. */
 static float max_abs_32(const float *x) {
@@ -100,27 +101,9 @@ void mr_rope_scalar(float *x, int32_t n_heads, int32_t head_dim, int32_t n_rot, 
 }
 
 /* Rule G. */
-static float glu_one(float g, float u, mr_glu glu) {
-    if (glu.limit > 0.0f) {
-        g = g > glu.limit ? glu.limit : g;
-        u = u > glu.limit ? glu.limit : u;
-        u = u < -glu.limit ? -glu.limit : u;
-    }
-    switch (glu.kind) {
-    case MR_GLU_GELU:
-        return mr_geluf(g) * u;
-    case MR_GLU_SIGMOID:
-        return fmaf(mr_sigmoidf(g), u, 0.0f); /* + 0: a product with 1 is left out by compilers, and flushes nothing */
-    case MR_GLU_GPT_OSS:
-        return g / (1.0f + mr_expf(-(g * MR_GLU_GPT_OSS_ALPHA))) * (u + 1.0f);
-    default:
-        return mr_siluf(g) * u;
-    }
-}
-
 void mr_glu_scalar(const float *gate, const float *up, float *y, int32_t n, mr_glu glu) {
     for (int32_t i = 0; i < n; i++)
-        y[i] = glu_one(gate[i], up[i], glu);
+        y[i] = mr_glu_one(gate[i], up[i], glu);
 }
 
 /* Rule C. */

@@ -12,6 +12,7 @@
 #include "backends/cpu/kernels.h"
 #include "backends/cpu/kernels/vec_exp.h"
 #include "engine/tensor/f16.h"
+#include "engine/tensor/glu.h"
 
 /* Rule Q: planes q[n], d[n / 32], sum[n / 32]. */
 MR_ALWAYS_INLINE void quantize_vec(const float *x, uint8_t *a8, int32_t n) {
@@ -84,7 +85,7 @@ MR_ALWAYS_INLINE v16 glu_16(v16 g, v16 u, const mr_glu_kind kind, const bool is_
     case MR_GLU_GELU:
         return v16_mul(v16_gelu(g), u);
     case MR_GLU_SIGMOID:
-        return v16_fma(v16_logistic(v16_set1(1.0f), g), u, v16_set1(0.0f)); /* + 0 as in rows_scalar.c */
+        return v16_fma(v16_logistic(v16_set1(1.0f), g), u, v16_set1(0.0f)); /* + 0 as in glu.h */
     case MR_GLU_GPT_OSS:
         g = v16_logistic(g, v16_mul(g, v16_set1(MR_GLU_GPT_OSS_ALPHA)));
         return v16_mul(g, v16_add(u, v16_set1(1.0f)));

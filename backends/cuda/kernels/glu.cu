@@ -1,7 +1,7 @@
 /* backends/cuda/kernels/glu.cu - gated linear units (rule G), with the activations of the next product as result. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/gpu_activations.h"
-#include "backends/cuda/kernels/gpu_glu.h"
+#include "engine/tensor/glu.h"
 
 MR_KERNEL(cuda_glu, cuda_glu_args, CUDA_ACTIVATION_THREADS) {
     int32_t row = (int32_t)gpu_block_y();
@@ -13,6 +13,6 @@ MR_KERNEL(cuda_glu, cuda_glu_args, CUDA_ACTIVATION_THREADS) {
     gpu_take(gpu_row<const float>(a.up, row, a.up_row_bytes), a.y.n, block, up);
     MR_UNROLL
     for (int i = 0; i < 4; i++)
-        gate[i] = gpu_glu(a.glu, gate[i], up[i]);
+        gate[i] = mr_glu_one(gate[i], up[i], a.glu);
     gpu_put(a.y, row, block, gate);
 }

@@ -14,7 +14,7 @@
  * nvcc gets -fmad=false -ftz=true -prec-div=true -prec-sqrt=true. The functions of engine/base/fmath.h that are
  * MR_INLINE and those of engine/tensor/f16.h give the CPU's bits. Of the C library, kernels use fmaf, sqrtf and fabsf
  * only.
- * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_any, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp
+ * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp
  * together, in the same place of the code. All threads of a block call gpu_sync together: no thread has returned
  * before.
  * Memory. MR_SHARED variables have no initial value. Hot loops read the device's memory by gpu_read, and shared memory
@@ -50,9 +50,6 @@ MR_INLINE uint32_t gpu_block_y() {
 MR_INLINE uint32_t gpu_blocks() {
     return gridDim.x;
 }
-MR_INLINE uint32_t gpu_blocks_y() {
-    return gridDim.y;
-}
 MR_INLINE void gpu_sync() {
     __syncthreads();
 }
@@ -69,9 +66,6 @@ template <class T> MR_INLINE T gpu_shuffle_xor(T v, int mask) {
 template <class T> MR_INLINE T gpu_shuffle(T v, int lane) {
     return __shfl_sync(0xffffffffu, v, lane);
 }
-MR_INLINE bool gpu_any(bool v) {
-    return __any_sync(0xffffffffu, v);
-}
 /* Bit l: v of lane l. */
 MR_INLINE uint32_t gpu_ballot(bool v) {
     return __ballot_sync(0xffffffffu, v);
@@ -85,9 +79,6 @@ MR_INLINE uint32_t gpu_warp_sum(uint32_t v) {
 }
 MR_INLINE int gpu_atomic_add(int *at, int v) {
     return atomicAdd(at, v);
-}
-MR_INLINE int gpu_dp4a(int a, int b, int c) {
-    return __dp4a(a, b, c);
 }
 /* Byte i of the result is the byte of a (0 to 3) or b (4 to 7) that bits 4i to 4i + 2 of selector name; bit 4i + 3 is
  * 0. */
