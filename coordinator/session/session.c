@@ -93,7 +93,8 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
                           cut->n + 1, stages->number);
     if (s->facts.plan_from.has_plan)
         return take_plan(s, err);
-    int32_t n_ranks = mr_session_facts_n_ranks(s), n = n_ranks < s->info.n_layers ? n_ranks : s->info.n_layers;
+    int32_t n_ranks = mr_session_facts_n_ranks(s), n = mr_session_facts_usual_stages(s);
+    n = n < s->info.n_layers ? n : s->info.n_layers;
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
     const char *synthetic = mr_options_text(s->options, MR_OPTION_SYNTHETIC_STAGE);
@@ -218,6 +219,24 @@ static mr_status read_gpu_layers(const mr_options *o, int32_t *out, mr_err *err)
     return MR_OK;
 }
 
+/* Whether there is a stage for each device, and by the measured times no device gets a layer. The CPU alone is faster
+ * with one stage. */
+static bool has_idle_stages(const mr_session *s) {
+    const mr_options *o = s->options;
+    bool is_chosen = mr_options_given(o, MR_OPTION_STAGES) || mr_options_given(o, MR_OPTION_CUT) ||
+                     mr_options_given(o, MR_OPTION_PLAN_FILE);
+    bool uses_devices = is_chosen || !mr_session_facts_is_here(s) || s->plan.n_stages == 1;
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        uses_devices = uses_devices || s->plan.stages[i].device_layers > 0;
+    return !uses_devices;
+}
+
+static mr_status measure_plan(mr_session *s, mr_err *err) {
+    choose_numbers(s);
+    mr_status status = mr_session_facts_measure_here(s, err);
+    return status == MR_OK ? mr_session_facts_predict(s, err) : status;
+}
+
 mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err) {
     *s = (mr_session){.options = options};
     if (mr_rank_place_get().n_ranks > 1)
@@ -235,10 +254,14 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
         status = choose_plan(s, err);
     if (status != MR_OK)
         return status;
-    choose_numbers(s);
-    status = mr_session_facts_measure_here(s, err);
-    if (status == MR_OK)
-        status = mr_session_facts_predict(s, err);
+    status = measure_plan(s, err);
+    if (status == MR_OK && has_idle_stages(s)) {
+        mr_session_facts_deinit(&s->facts);
+        s->gpu_layers = 0;
+        status = choose_plan(s, err);
+        if (status == MR_OK)
+            status = measure_plan(s, err);
+    }
     return status == MR_OK ? mr_session_facts_choose_chunk(s, err) : status;
 }
 

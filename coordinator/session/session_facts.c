@@ -144,6 +144,13 @@ static void warn_of_idle_devices(const mr_session *s) {
         mr_output_warning("all layers stay on the CPU, because --measure is off");
 }
 
+int32_t mr_session_facts_usual_stages(const mr_session *s) {
+    int32_t n_ranks = mr_session_facts_n_ranks(s);
+    bool uses_devices = s->cluster.n_ranks == 0 && wants_measuring(s) && s->gpu_layers != 0;
+    int32_t n_devices = uses_devices ? mr_devices_count(&s->devices) : 0;
+    return n_devices > n_ranks ? n_devices : n_ranks;
+}
+
 static bool note_measuring(void *ctx, const char *what, int32_t n_done, int32_t n) {
     char text[PROGRESS_TEXT];
     if (mr_progress_is_due(ctx)) {

@@ -35,6 +35,9 @@ void mr_session_facts_deinit(mr_session_facts *f);
 /* The number of ranks that a plan may use: for `plan` the ranks of --facts, else the started ranks; 1: this process
  * alone. */
 int32_t mr_session_facts_n_ranks(const struct mr_session *s);
+/* The number of stages where nothing else says it: one for each rank, or one for each device that this process alone
+ * may put layers on. */
+int32_t mr_session_facts_usual_stages(const struct mr_session *s);
 
 /* If no facts are known yet: measures the ranks (before there is a plan), or the stages of this process (when plan and
  * threads are chosen). Does nothing if the options need no facts. */

@@ -109,7 +109,8 @@ class Generate(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
     def test_ranks(self):
         for n in (1, 2):
-            done = run_ranks(n, [*GENERATE, "--backend", "test"], program=[DEVICES_BIN], timeout=LIMIT_S,
+            command = [*GENERATE, "--backend", "test", "--stages", str(n)]
+            done = run_ranks(n, command, program=[DEVICES_BIN], timeout=LIMIT_S,
                              env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name,
                                   "TEST_DEVICE": "devices=2"})
             self.assertEqual((done.status, done.left), (0, []), str(done))

@@ -35,6 +35,16 @@ bool mr_devices_may_hold_layers(const mr_devices_config *config) {
     return may;
 }
 
+int32_t mr_devices_count(const mr_devices_config *config) {
+    int32_t most = 0;
+    for (const mr_backend_kind *const *kind = mr_backend_kinds; *kind; kind++) {
+        int32_t n = *kind != &mr_backend_kind_blas && wants(config, *kind) ? mr_backend_kind_devices(*kind) : 0;
+        if (n != INT32_MAX && n > most)
+            most = n;
+    }
+    return config->one_device > 0 && most > 1 ? 1 : most;
+}
+
 mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err) {
     mr_devices_config config = {.backend = backend, .is_fast = is_fast};
     const mr_backend_kind *kind = backend ? mr_backend_kind_find(backend) : &mr_backend_kind_cpu;

@@ -32,6 +32,8 @@ bool mr_devices_may_hold_layers(const mr_devices_config *config);
 /* Whether the user has named such a backend, so that its devices hold as many layers as fit. Without a name, measured
  * times decide. */
 bool mr_devices_must_hold_layers(const mr_devices_config *config);
+/* How many devices of this host the stages of the config would take in turn. 0: none, or each stage has its own. */
+int32_t mr_devices_count(const mr_devices_config *config);
 /* Makes a config without blas_threads. The CPU alone is exact even if is_fast. MR_E_INVALID: there is no such backend,
  * or it does not compute exact numerics. */
 MR_MUST_USE mr_status mr_devices_choose(const char *backend, bool is_fast, mr_devices_config *out, mr_err *err);
