@@ -76,6 +76,8 @@ typedef struct mr_backends {
      * backend holds the rest, whatever its number says. A backend with layers holds their matrices, experts, vectors,
      * keys and values; a part whose op it does not support stays on the last backend. */
     int32_t whole_layers[MR_MAX_BACKENDS];
+    /* The last host_experts[i] of the whole_layers[i] layers leave their experts' matrices to the last backend. */
+    int32_t host_experts[MR_MAX_BACKENDS];
     /* [i][t]: of the last backend's products, at[i] gets those of matrices of type t in graphs whose row bucket is at
      * least this, if it is host_addressable and supports the product. MR_NO_ROWS: it gets none of these products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
@@ -87,6 +89,14 @@ static inline int32_t mr_backends_of_layer(const mr_backends *b, int32_t layer) 
     for (; i < b->n - 1 && layer >= b->whole_layers[i]; i++)
         layer -= b->whole_layers[i];
     return i;
+}
+
+/* Index of the backend that holds the experts of a layer. */
+static inline int32_t mr_backends_of_experts(const mr_backends *b, int32_t layer) {
+    int32_t i = 0;
+    for (; i < b->n - 1 && layer >= b->whole_layers[i]; i++)
+        layer -= b->whole_layers[i];
+    return i < b->n - 1 && layer >= b->whole_layers[i] - b->host_experts[i] ? b->n - 1 : i;
 }
 
 /* A backend's own buffer structure begins with this one. */

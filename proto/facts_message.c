@@ -30,10 +30,16 @@ static void fill_device(mr_facts_message *f, const mr_measured_device *d, int32_
     fill_layers(&f->on_device, d->layer, d->position_s, n_kinds);
     memcpy(f->layer_bytes, d->layer_bytes, sizeof f->layer_bytes);
     memcpy(f->token_bytes, d->token_bytes, sizeof f->token_bytes);
+    memcpy(f->trunk_bytes, d->trunk_bytes, sizeof f->trunk_bytes);
+    for (int32_t k = 0; k < n_kinds; k++)
+        f->trunk_ptrs[k] = fill_times(&f->trunks[k], &d->trunk[k]);
     snprintf(f->name, sizeof f->name, "%s", d->name);
     m->name = f->name;
     m->memory_bytes = d->memory_bytes;
     m->n_layers = m->n_position_s = m->n_layer_bytes = m->n_token_bytes = (size_t)n_kinds;
+    m->n_trunks = m->n_trunk_bytes = (size_t)n_kinds;
+    m->trunks = f->trunk_ptrs;
+    m->trunk_bytes = f->trunk_bytes;
     m->layers = f->on_device.layers;
     m->position_s = f->on_device.position_s;
     m->output = fill_times(&f->on_device.output, &d->output);
@@ -84,6 +90,8 @@ static void read_device(const Millrace__DeviceFacts *m, mr_measured_device *out)
         out->position_s[k] = m->position_s[k];
         out->layer_bytes[k] = m->layer_bytes[k];
         out->token_bytes[k] = m->token_bytes[k];
+        read_times(m->trunks[k], &out->trunk[k]);
+        out->trunk_bytes[k] = m->trunk_bytes[k];
     }
     read_times(m->output, &out->output);
     read_times(m->crossing, &out->crossing);

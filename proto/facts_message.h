@@ -25,8 +25,9 @@ typedef struct mr_facts_message {
     Millrace__Facts message;
     Millrace__DeviceFacts device;
     mr_layers_message on_cpu, on_device;
-    mr_times_message crossing;
-    uint64_t layer_bytes[MR_MAX_LAYER_KINDS], token_bytes[MR_MAX_LAYER_KINDS];
+    mr_times_message crossing, trunks[MR_MAX_LAYER_KINDS];
+    Millrace__Times *trunk_ptrs[MR_MAX_LAYER_KINDS];
+    uint64_t layer_bytes[MR_MAX_LAYER_KINDS], token_bytes[MR_MAX_LAYER_KINDS], trunk_bytes[MR_MAX_LAYER_KINDS];
     char name[64];
 } mr_facts_message;
 

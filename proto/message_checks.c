@@ -139,6 +139,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + !plan->synthetic, MR_MAX_LAYERS);
         in_range(c, "device_layers", s->device_layers, 0,
                  plan->synthetic ? 0 : (uint64_t)s->last_layer - s->first_layer);
+        in_range(c, "host_experts", s->host_experts, 0, s->device_layers);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,
@@ -388,6 +389,13 @@ static void check_kind(checks *c, const Millrace__Times *t, double position_s) {
     double_in_range(c, "position_s", position_s, 0, MAX_SECONDS);
 }
 
+/* A curve that may have no points. */
+static void check_maybe_times(checks *c, const Millrace__Times *t) {
+    known_fields(c, &t->base);
+    if (t->n_rows > 0 || t->n_seconds > 0)
+        check_times(c, t);
+}
+
 static void check_device_facts(checks *c, const Millrace__DeviceFacts *d, size_t n_kinds) {
     known_fields(c, &d->base);
     below(c, "the length of the device's name", strlen(d->name), sizeof((mr_measured_device *)0)->name);
@@ -396,6 +404,8 @@ static void check_device_facts(checks *c, const Millrace__DeviceFacts *d, size_t
     in_range(c, "the number of the device's position_s", d->n_position_s, n_kinds, n_kinds);
     in_range(c, "the number of layer_bytes", d->n_layer_bytes, n_kinds, n_kinds);
     in_range(c, "the number of token_bytes", d->n_token_bytes, n_kinds, n_kinds);
+    in_range(c, "the number of trunks", d->n_trunks, n_kinds, n_kinds);
+    in_range(c, "the number of trunk_bytes", d->n_trunk_bytes, n_kinds, n_kinds);
     in_range(c, "stage_bytes", d->stage_bytes, 0, MAX_DEVICE_BYTES);
     in_range(c, "head_bytes", d->head_bytes, 0, MAX_DEVICE_BYTES);
     in_range(c, "tail_bytes", d->tail_bytes, 0, MAX_DEVICE_BYTES);
@@ -408,9 +418,14 @@ static void check_device_facts(checks *c, const Millrace__DeviceFacts *d, size_t
     c->item = "kind on the device";
     for (size_t i = 0; i < n_kinds && c->status == MR_OK; i++) {
         c->item_idx = i;
-        check_kind(c, d->layers[i], d->position_s[i]);
+        check_maybe_times(c, d->trunks[i]);
+        check_maybe_times(c, d->layers[i]);
+        if (c->status == MR_OK && d->trunks[i]->n_rows == 0 && d->layers[i]->n_rows == 0)
+            fail(c, "there are no times");
+        double_in_range(c, "position_s", d->position_s[i], 0, MAX_SECONDS);
         in_range(c, "layer_bytes", d->layer_bytes[i], 0, MAX_DEVICE_BYTES);
         in_range(c, "token_bytes", d->token_bytes[i], 0, MAX_DEVICE_BYTES);
+        in_range(c, "trunk_bytes", d->trunk_bytes[i], 0, MAX_DEVICE_BYTES);
     }
     c->item = NULL;
 }

@@ -91,8 +91,13 @@ static mr_status start(worker *w, mr_err *err) {
     return status;
 }
 
+/* What the plan puts on the device of this rank. */
+typedef struct on_device {
+    int32_t n_layers, n_host_experts; /* as in Millrace__StageRange */
+} on_device;
+
 /* Finds this stage and its neighbours in the plan. */
-static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, int32_t *device_layers,
+static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, on_device *device,
                             mr_synthetic *synthetic, mr_err *err) {
     w->stage_idx = w->next = w->previous = -1;
     w->n_stages = (int32_t)plan->n_stages;
@@ -107,7 +112,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *device_layers = (int32_t)s->device_layers;
+        *device = (on_device){(int32_t)s->device_layers, (int32_t)s->host_experts};
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,
@@ -179,17 +184,16 @@ static mr_status load_grammars(worker *w, mr_err *err) {
 }
 
 /* Gives the stage the devices that the numerics of the plan allow, and places its first layers. */
-static mr_status use_devices(const worker *w, bool fast_numerics, int32_t n_layers, mr_stage_config *config,
+static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish, mr_stage_config *config,
                              mr_err *err) {
     const mr_devices devices = mr_devices_for(w->config->devices, fast_numerics);
-    int32_t holder = mr_devices_holder(&devices.list);
     config->devices = devices.list;
     config->measures_products = devices.is_measured;
-    if (n_layers > 0 && holder < 0)
+    if (wish.n_layers > 0 && mr_devices_holder(&devices.list) < 0)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan puts %d layers on a device, and this rank has none for layers",
-                          n_layers);
-    if (n_layers > 0)
-        config->devices.whole_layers[holder] = n_layers;
+                          wish.n_layers);
+    if (wish.n_layers > 0)
+        mr_devices_hold(&config->devices, wish.n_layers, wish.n_host_experts);
     return MR_OK;
 }
 
@@ -197,8 +201,8 @@ static mr_status use_devices(const worker *w, bool fast_numerics, int32_t n_laye
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
     mr_synthetic synthetic;
-    int32_t device_layers = 0;
-    mr_status status = find_place(w, plan, &range, &device_layers, &synthetic, err);
+    on_device device = {0};
+    mr_status status = find_place(w, plan, &range, &device, &synthetic, err);
     if (status != MR_OK)
         return status;
     w->limits = (mr_msg_limits){.n_stages = (uint32_t)w->n_stages,
@@ -220,7 +224,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
-    status = use_devices(w, plan->fast_numerics, device_layers, &config, err);
+    status = use_devices(w, plan->fast_numerics, device, &config, err);
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);
     /* The plan lies in the arena that is replaced here. No code below reads the plan. */
     mr_arena_destroy(w->steps[0].arena);

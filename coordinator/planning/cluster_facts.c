@@ -22,3 +22,9 @@ double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_
     const mr_measured_device *d = &rank->device;
     return mr_step_times_at(&d->layer[kind], rows) + d->position_s[kind] * rows * attended(f, kind, depth);
 }
+
+double mr_cluster_facts_trunk_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                      int32_t depth) {
+    const mr_measured_device *d = &rank->device;
+    return mr_step_times_at(&d->trunk[kind], rows) + d->position_s[kind] * rows * attended(f, kind, depth);
+}

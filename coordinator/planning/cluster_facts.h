@@ -43,5 +43,8 @@ double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_f
                                       int32_t depth);
 double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                        int32_t depth);
+/* The same of a layer on the device whose experts are in the host's memory. */
+double mr_cluster_facts_trunk_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
+                                      int32_t depth);
 
 #endif

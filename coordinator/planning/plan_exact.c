@@ -58,7 +58,8 @@ static bool alike_devices(const mr_cluster_facts *f, const mr_measured_device *a
                  alike_times(&a->output, &b->output, tolerance) && alike_times(&a->crossing, &b->crossing, tolerance);
     for (int32_t k = 0; k < f->n_kinds && alike; k++)
         alike = a->layer_bytes[k] == b->layer_bytes[k] && a->token_bytes[k] == b->token_bytes[k] &&
-                alike_times(&a->layer[k], &b->layer[k], tolerance) &&
+                a->trunk_bytes[k] == b->trunk_bytes[k] && alike_times(&a->layer[k], &b->layer[k], tolerance) &&
+                alike_times(&a->trunk[k], &b->trunk[k], tolerance) &&
                 is_near(a->position_s[k], b->position_s[k], 2 * tolerance);
     return alike;
 }

@@ -13,6 +13,10 @@ static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
+static plan_placement placement_of(const mr_plan_stage *s) {
+    return (plan_placement){s->device_layers, s->host_experts};
+}
+
 static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
     const mr_rank_facts *rank = &p->config->facts->ranks[s->rank];
     const mr_measured_device *d = &rank->device;
@@ -34,14 +38,14 @@ static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_
 }
 
 static mr_status check_host(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
-    if (plan_host_fits(p, s->rank, s->first, s->last, s->device_layers))
+    if (plan_host_fits(p, s->rank, s->first, s->last, placement_of(s)))
         return MR_OK;
     const char *hint = s->last - s->first > 1 ? "fewer layers there" : "leave this rank out";
     return mr_err_set(err, MR_E_NO_MEMORY,
                       "rank %" PRId32 " on %s has %.2f GiB of memory for its stage, layers %" PRId32 " to %" PRId32
                       " with a KV cache of %" PRId64 " tokens take %.2f GiB; hint: %s, or a shorter --ctx",
                       s->rank, p->config->facts->ranks[s->rank].host, gib(p->limit[s->rank]), s->first, s->last - 1,
-                      p->config->kv_tokens, gib(plan_stage_bytes(p, s->rank, s->first, s->last, s->device_layers)),
+                      p->config->kv_tokens, gib(plan_stage_bytes(p, s->rank, s->first, s->last, placement_of(s))),
                       hint);
 }
 
@@ -69,7 +73,8 @@ static int64_t stage_tokens(const plan_problem *p, const mr_plan_stage *s) {
     int64_t least = INT64_MAX;
     double token = (double)(p->token_bytes[s->last] - p->token_bytes[s->first + n]);
     if (p->limit[s->rank] != UINT64_MAX && token > 0)
-        least = tokens_in((double)p->limit[s->rank], (double)plan_stage_bytes(p, s->rank, s->first, s->last, n), token);
+        least = tokens_in((double)p->limit[s->rank],
+                          (double)plan_stage_bytes(p, s->rank, s->first, s->last, placement_of(s)), token);
     if (n == 0 || !p->device[s->rank].is_known)
         return least;
     double used = mr_planner_device_bytes(p->config->facts, s, 0);
@@ -102,7 +107,9 @@ mr_status mr_planner_use_devices(const mr_planner_config *config, mr_plan *plan,
     plan_problem_set_rows(&p, config->objective == MR_OBJECTIVE_LATENCY ? 1 : config->n_sequences);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         mr_plan_stage *s = &plan->stages[i];
-        s->device_layers = plan_stage(&p, s->rank, s->first, s->last).device_layers;
+        const plan_placement on_device = plan_stage(&p, s->rank, s->first, s->last).on_device;
+        s->device_layers = on_device.layers;
+        s->host_experts = on_device.host_experts;
     }
     plan_problem_deinit(&p);
     return MR_OK;
@@ -144,14 +151,15 @@ typedef struct scratch {
 } scratch;
 
 /* The decode rate of a host with the whole model and n sequences. */
-static double rate_of_host(const mr_planner_config *config, const mr_rank_facts *host, int32_t n, int32_t device_layers,
-                           scratch *x) {
+static double rate_of_host(const mr_planner_config *config, const mr_rank_facts *host, int32_t n,
+                           plan_placement on_device, scratch *x) {
     mr_cluster_facts facts = *config->facts;
     facts.ranks = host;
     facts.n_ranks = 1;
     facts.links = NULL;
     x->whole.n_stages = 1;
-    x->whole.stages[0] = (mr_plan_stage){.last = facts.n_layers, .device_layers = device_layers};
+    x->whole.stages[0] = (mr_plan_stage){
+        .last = facts.n_layers, .device_layers = on_device.layers, .host_experts = on_device.host_experts};
     mr_plan_predict(&facts, &x->whole, config->depth, &x->prediction);
     return mr_plan_decode_rate(&x->prediction, n, NULL);
 }
@@ -174,7 +182,9 @@ mr_status mr_planner_compare(const mr_planner_config *config, mr_planner_alterna
             if (!join_host(f, r, &host, &n))
                 continue;
             /* Of several ranks that would become one process, the devices are left out. */
-            int32_t on_device = n == 1 ? plan_stage(&p, r, 0, p.n_layers).device_layers : 0;
+            plan_placement on_device = {0};
+            if (n == 1)
+                on_device = plan_stage(&p, r, 0, p.n_layers).on_device;
             if (p.limit[r] != UINT64_MAX &&
                 plan_stage_bytes(&p, r, 0, p.n_layers, on_device) > p.limit[r] * (uint64_t)n)
                 continue;

@@ -13,11 +13,15 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
     MR_ASSERT(s->rank < f->n_ranks);
     const mr_rank_facts *rank = &f->ranks[s->rank];
     mr_step_times out = {0};
-    int32_t n_cpu[MR_MAX_LAYER_KINDS] = {0}, n_device[MR_MAX_LAYER_KINDS] = {0};
+    int32_t n_cpu[MR_MAX_LAYER_KINDS] = {0}, n_device[MR_MAX_LAYER_KINDS] = {0}, n_trunks[MR_MAX_LAYER_KINDS] = {0};
+    int32_t end = s->first + s->device_layers;
     for (int32_t l = s->first; l < s->last; l++) {
-        bool on_device = l < s->first + s->device_layers;
-        const mr_step_times *layer = on_device ? &rank->device.layer[f->kind[l]] : &rank->layer[f->kind[l]];
-        (on_device ? n_device : n_cpu)[f->kind[l]]++;
+        const int32_t k = f->kind[l];
+        bool is_trunk = l < end && l >= end - s->host_experts && rank->device.trunk[k].n > 0;
+        const mr_step_times *layer = is_trunk  ? &rank->device.trunk[k]
+                                     : l < end ? &rank->device.layer[k]
+                                               : &rank->layer[k];
+        (is_trunk ? n_trunks : l < end ? n_device : n_cpu)[k]++;
         out = layer->n > out.n ? *layer : out;
     }
     for (int32_t i = 0; i < out.n; i++) {
@@ -27,6 +31,8 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
             out.seconds[i] += n_cpu[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
             if (n_device[k] > 0)
                 out.seconds[i] += n_device[k] * mr_cluster_facts_device_seconds(f, rank, k, rows, depth);
+            if (n_trunks[k] > 0)
+                out.seconds[i] += n_trunks[k] * mr_cluster_facts_trunk_seconds(f, rank, k, rows, depth);
         }
     }
     return out;

@@ -7,52 +7,106 @@
 #include "engine/base/mem.h"
 
 static const double DEVICE_SPARE = 1.0 / 64; /* of a device's memory, that a plan leaves free */
+/* Of a layer that the device had no memory to measure: too large and too slow for any plan. */
+static const double NOT_MEASURED_BYTES = 1e15, NOT_MEASURED_S = 1e6;
 
 static uint64_t limit_of(const mr_planner_config *config, int32_t rank) {
     uint64_t have = config->facts->ranks[rank].memory_bytes, limit = have > 0 ? have : UINT64_MAX;
     return config->rank_bytes > 0 && config->rank_bytes < limit ? config->rank_bytes : limit;
 }
 
-/* Bytes of layer l and its keys and values on the device of a rank. */
-static double device_layer_bytes(const mr_cluster_facts *f, int32_t rank, int32_t l, int64_t kv_tokens) {
+/* Bytes of layer l and its keys and values on the device of a rank. A layer that was not measured is too large. */
+static double device_layer_bytes(const mr_cluster_facts *f, int32_t rank, int32_t l, bool host_experts,
+                                 int64_t kv_tokens) {
     const mr_measured_device *d = &f->ranks[rank].device;
-    return (double)d->layer_bytes[f->kind[l]] + (double)kv_tokens * (double)d->token_bytes[f->kind[l]];
+    const int32_t k = f->kind[l];
+    bool is_trunk = host_experts && d->trunk[k].n > 0;
+    double weights = is_trunk            ? (double)d->trunk_bytes[k]
+                     : d->layer[k].n > 0 ? (double)d->layer_bytes[k]
+                                         : NOT_MEASURED_BYTES;
+    return weights + (double)kv_tokens * (double)d->token_bytes[k];
+}
+
+static double device_layer_seconds(const plan_problem *p, int32_t rank, int32_t k, bool host_experts) {
+    const mr_cluster_facts *f = p->config->facts;
+    const mr_rank_facts *r = &f->ranks[rank];
+    if (host_experts && r->device.trunk[k].n > 0)
+        return mr_cluster_facts_trunk_seconds(f, r, k, p->rows, p->config->depth);
+    return r->device.layer[k].n > 0 ? mr_cluster_facts_device_seconds(f, r, k, p->rows, p->config->depth)
+                                    : NOT_MEASURED_S;
 }
 
 double mr_planner_device_bytes(const mr_cluster_facts *f, const mr_plan_stage *s, int64_t kv_tokens) {
     const mr_measured_device *d = &f->ranks[s->rank].device;
-    bool has_tail = s->first + s->device_layers == f->n_layers;
-    double bytes =
-        (double)d->stage_bytes + (s->first == 0 ? (double)d->head_bytes : 0) + (has_tail ? (double)d->tail_bytes : 0);
-    for (int32_t l = s->first; l < s->first + s->device_layers; l++)
-        bytes += device_layer_bytes(f, s->rank, l, kv_tokens);
+    int32_t end = s->first + s->device_layers;
+    double bytes = (double)d->stage_bytes + (s->first == 0 ? (double)d->head_bytes : 0) +
+                   (end == f->n_layers ? (double)d->tail_bytes : 0);
+    for (int32_t l = s->first; l < end; l++)
+        bytes += device_layer_bytes(f, s->rank, l, l >= end - s->host_experts, kv_tokens);
     return s->device_layers > 0 ? bytes : 0;
 }
 
+/* Bytes for layers, if the stage begins with the layer. */
+static double room_of(const plan_problem *p, int32_t rank, int32_t first) {
+    const mr_measured_device *d = &p->config->facts->ranks[rank].device;
+    return p->device[rank].limit - (double)d->stage_bytes - (first == 0 ? (double)d->head_bytes : 0);
+}
+
 /* Which layers fit the device of a rank. */
-static void fill_device(plan_problem *p, int32_t rank) {
+static void fill_layers(const plan_problem *p, int32_t rank, bool host_experts, plan_device_layers *out) {
+    const mr_cluster_facts *f = p->config->facts;
+    int32_t last = 0;
+    out->bytes[0] = 0;
+    for (int32_t l = 0; l < p->n_layers; l++)
+        out->bytes[l + 1] = out->bytes[l] + device_layer_bytes(f, rank, l, host_experts, p->config->kv_tokens);
+    out->tail_from = p->n_layers;
+    for (int32_t first = 0; first < p->n_layers; first++) {
+        double room = room_of(p, rank, first);
+        last = last < first ? first : last;
+        while (last < p->n_layers && out->bytes[last + 1] - out->bytes[first] <= room)
+            last++;
+        out->end[first] = last;
+        if (last == p->n_layers && out->tail_from == p->n_layers &&
+            out->bytes[last] - out->bytes[first] + (double)f->ranks[rank].device.tail_bytes <= room)
+            out->tail_from = first;
+    }
+}
+
+static bool create_layers(const plan_problem *p, plan_device_layers *out) {
+    size_t n = (size_t)p->n_layers + 1;
+    out->bytes = mr_alloc_array(n, sizeof *out->bytes);
+    out->end = mr_alloc_array(n, sizeof *out->end);
+    out->s = mr_alloc_array(n, sizeof *out->s);
+    return out->bytes && out->end && out->s;
+}
+
+static void destroy_layers(plan_device_layers *x) {
+    mr_free(x->bytes);
+    mr_free(x->end);
+    mr_free(x->s);
+}
+
+/* False: no memory. */
+static bool fill_device(plan_problem *p, int32_t rank) {
     const mr_cluster_facts *f = p->config->facts;
     const mr_measured_device *d = &f->ranks[rank].device;
-    const int64_t tokens = p->config->kv_tokens;
     plan_device *out = &p->device[rank];
-    int32_t *end = p->device_end + (size_t)rank * ((size_t)p->n_layers + 1), last = 0;
-    double sum = 0; /* of the layers [first, last) */
-    *out = (plan_device){.is_known = true,
-                         .limit = d->memory_bytes > 0 ? (double)d->memory_bytes * (1 - DEVICE_SPARE) : INFINITY,
-                         .tail_from = p->n_layers};
-    for (int32_t first = 0; first < p->n_layers; first++) {
-        double room = out->limit - (double)d->stage_bytes - (first == 0 ? (double)d->head_bytes : 0);
-        if (last < first) {
-            last = first;
-            sum = 0;
-        }
-        for (; last < p->n_layers && sum + device_layer_bytes(f, rank, last, tokens) <= room; last++)
-            sum += device_layer_bytes(f, rank, last, tokens);
-        end[first] = last;
-        if (last == p->n_layers && sum + (double)d->tail_bytes <= room && out->tail_from == p->n_layers)
-            out->tail_from = first;
-        sum -= last > first ? device_layer_bytes(f, rank, first, tokens) : 0;
-    }
+    out->is_known = true;
+    out->limit = d->memory_bytes > 0 ? (double)d->memory_bytes * (1 - DEVICE_SPARE) : INFINITY;
+    for (int32_t k = 0; k < f->n_kinds; k++)
+        out->has_trunks = out->has_trunks || d->trunk[k].n > 0;
+    if (!create_layers(p, &out->whole) || (out->has_trunks && !create_layers(p, &out->trunk)))
+        return false;
+    fill_layers(p, rank, false, &out->whole);
+    if (out->has_trunks)
+        fill_layers(p, rank, true, &out->trunk);
+    return true;
+}
+
+static mr_status no_memory(plan_problem *p, mr_err *err) {
+    int32_t n_ranks = p->n_ranks;
+    plan_problem_deinit(p);
+    return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %" PRId32 " ranks", n_ranks);
 }
 
 mr_status plan_problem_init(plan_problem *p, const mr_planner_config *config, mr_err *err) {
@@ -69,13 +123,8 @@ mr_status plan_problem_init(plan_problem *p, const mr_planner_config *config, mr
     p->output_s = mr_alloc_array(n_ranks, sizeof *p->output_s);
     p->rest_s = mr_alloc_array(n_layers + 1, sizeof *p->rest_s);
     p->device = mr_alloc_array(n_ranks, sizeof *p->device);
-    p->device_s = mr_alloc_array(n_ranks * (n_layers + 1), sizeof *p->device_s);
-    p->device_end = mr_alloc_array(n_ranks * (n_layers + 1), sizeof *p->device_end);
-    if (!p->limit || !p->weight_bytes || !p->token_bytes || !p->layer_s || !p->output_s || !p->rest_s || !p->device ||
-        !p->device_s || !p->device_end) {
-        plan_problem_deinit(p);
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %zu ranks", n_ranks);
-    }
+    if (!p->limit || !p->weight_bytes || !p->token_bytes || !p->layer_s || !p->output_s || !p->rest_s || !p->device)
+        return no_memory(p, err);
     for (int32_t r = 0; r < f->n_ranks; r++)
         p->limit[r] = limit_of(config, r);
     for (size_t l = 0; l < n_layers; l++) {
@@ -83,12 +132,16 @@ mr_status plan_problem_init(plan_problem *p, const mr_planner_config *config, mr
         p->token_bytes[l + 1] = p->token_bytes[l] + config->memory.token_bytes[f->kind[l]];
     }
     for (int32_t r = 0; r < f->n_ranks; r++)
-        if (f->ranks[r].device.is_known)
-            fill_device(p, r);
+        if (f->ranks[r].device.is_known && !fill_device(p, r))
+            return no_memory(p, err);
     return MR_OK;
 }
 
 void plan_problem_deinit(plan_problem *p) {
+    for (int32_t r = 0; p->device && r < p->n_ranks; r++) {
+        destroy_layers(&p->device[r].whole);
+        destroy_layers(&p->device[r].trunk);
+    }
     mr_free(p->limit);
     mr_free(p->weight_bytes);
     mr_free(p->token_bytes);
@@ -96,8 +149,6 @@ void plan_problem_deinit(plan_problem *p) {
     mr_free(p->output_s);
     mr_free(p->rest_s);
     mr_free(p->device);
-    mr_free(p->device_s);
-    mr_free(p->device_end);
     *p = (plan_problem){0};
 }
 
@@ -113,30 +164,40 @@ static double less(double a, double b) {
     return a < b ? a : b;
 }
 
+/* Writes the seconds of layers on the device of a rank. Lowers the least seconds of each kind. */
+static void time_device(const plan_problem *p, int32_t r, bool host_experts, double *before,
+                        double least[MR_MAX_LAYER_KINDS]) {
+    const mr_cluster_facts *f = p->config->facts;
+    double of_kind[MR_MAX_LAYER_KINDS];
+    for (int32_t k = 0; k < f->n_kinds; k++) {
+        of_kind[k] = device_layer_seconds(p, r, k, host_experts);
+        least[k] = less(least[k], of_kind[k]);
+    }
+    before[0] = 0;
+    for (int32_t l = 0; l < p->n_layers; l++)
+        before[l + 1] = before[l] + of_kind[f->kind[l]];
+}
+
 /* Writes the seconds of a rank. Lowers the least seconds of each kind of layers and of the output. */
 static void time_rank(plan_problem *p, int32_t r, double least[MR_MAX_LAYER_KINDS], double *least_output) {
     const mr_cluster_facts *f = p->config->facts;
     const mr_rank_facts *rank = &f->ranks[r];
     plan_device *device = &p->device[r];
     double *before = p->layer_s + (size_t)r * ((size_t)p->n_layers + 1), of_kind[MR_MAX_LAYER_KINDS];
-    double *on_device = p->device_s + (size_t)r * ((size_t)p->n_layers + 1), of_device[MR_MAX_LAYER_KINDS] = {0};
     for (int32_t k = 0; k < f->n_kinds; k++) {
         of_kind[k] = mr_cluster_facts_layer_seconds(f, rank, k, p->rows, p->config->depth);
         least[k] = less(least[k], of_kind[k]);
-        if (device->is_known) {
-            of_device[k] = mr_cluster_facts_device_seconds(f, rank, k, p->rows, p->config->depth);
-            least[k] = less(least[k], of_device[k]);
-        }
     }
-    before[0] = on_device[0] = 0;
-    for (int32_t l = 0; l < p->n_layers; l++) {
+    before[0] = 0;
+    for (int32_t l = 0; l < p->n_layers; l++)
         before[l + 1] = before[l] + of_kind[f->kind[l]];
-        on_device[l + 1] = on_device[l] + of_device[f->kind[l]];
-    }
     p->output_s[r] = mr_step_times_at(&rank->output, p->rows);
     *least_output = less(*least_output, p->output_s[r]);
     if (!device->is_known)
         return;
+    time_device(p, r, false, device->whole.s, least);
+    if (device->has_trunks)
+        time_device(p, r, true, device->trunk.s, least);
     device->crossing_s = mr_step_times_at(&rank->device.crossing, p->rows);
     device->output_s = mr_step_times_at(&rank->device.output, p->rows);
     *least_output = less(*least_output, device->output_s);
@@ -156,26 +217,85 @@ void plan_problem_set_rows(plan_problem *p, double rows) {
         p->rest_s[l] = p->rest_s[l + 1] + least[f->kind[l]] + (l == p->n_layers - 1 ? least_output : 0);
 }
 
-plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
-    const plan_device *device = &p->device[rank];
-    const size_t row = (size_t)rank * ((size_t)p->n_layers + 1);
-    const double *before = p->layer_s + row, *on_device = p->device_s + row;
-    int32_t end = p->device_end[row + (size_t)first] < last ? p->device_end[row + (size_t)first] : last;
-    if (end == p->n_layers && first < device->tail_from)
+/* How many layers from first on the device holds. */
+static int32_t count_layers(const plan_problem *p, const plan_device_layers *x, int32_t first, int32_t last) {
+    int32_t end = x->end[first] < last ? x->end[first] : last;
+    if (end == p->n_layers && first < x->tail_from)
         end--; /* the output would not fit */
     if (p->config->limits_devices && end - first > p->config->most_device_layers)
         end = first + p->config->most_device_layers;
-    int32_t n = end > first ? end - first : 0;
-    const plan_stage_cost cpu = {plan_host_fits(p, rank, first, last, 0), 0, plan_cpu_seconds(p, rank, first, last)};
-    if (n == 0)
+    return end > first ? end - first : 0;
+}
+
+/* How many layers from first on the device holds if none of the first n leaves its experts to the host. */
+static int32_t count_further(const plan_problem *p, int32_t rank, int32_t first, int32_t n, int32_t most) {
+    const plan_device *d = &p->device[rank];
+    const double room = room_of(p, rank, first) - d->whole.bytes[first + n] + d->whole.bytes[first];
+    int32_t low = n, high = most;
+    while (low < high) {
+        int32_t middle = (low + high + 1) / 2;
+        double tail = first + middle == p->n_layers ? (double)p->config->facts->ranks[rank].device.tail_bytes : 0;
+        if (d->trunk.bytes[first + middle] - d->trunk.bytes[first + n] + tail <= room)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* How many of the layers [first, end) on the device leave their experts to the host. All fit without any experts. */
+static int32_t count_host_experts(const plan_problem *p, int32_t rank, int32_t first, int32_t end) {
+    const plan_device *d = &p->device[rank];
+    const double tail = end == p->n_layers ? (double)p->config->facts->ranks[rank].device.tail_bytes : 0;
+    const double room = room_of(p, rank, first) - tail + d->whole.bytes[first] - d->trunk.bytes[end];
+    int32_t low = first, high = end; /* the experts of layers before low fit; those of all layers before high + 1 not */
+    while (low < high) {
+        int32_t middle = (low + high + 1) / 2;
+        if (d->whole.bytes[middle] - d->trunk.bytes[middle] <= room)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return end - low;
+}
+
+static plan_stage_cost place(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement on) {
+    const plan_device *d = &p->device[rank];
+    const double *before = p->layer_s + (size_t)rank * ((size_t)p->n_layers + 1);
+    int32_t end = first + on.layers, whole_end = end - on.host_experts;
+    double output_s = end == p->n_layers ? d->output_s : p->output_s[rank];
+    double seconds = p->config->facts->ranks[rank].step_s + d->crossing_s + d->whole.s[whole_end] - d->whole.s[first] +
+                     before[last] - before[end] + (last == p->n_layers ? output_s : 0);
+    if (on.host_experts > 0)
+        seconds += d->trunk.s[end] - d->trunk.s[whole_end];
+    return (plan_stage_cost){plan_host_fits(p, rank, first, last, on), on, seconds};
+}
+
+static plan_stage_cost better(plan_stage_cost a, plan_stage_cost b) {
+    bool is_better = a.fits != b.fits ? b.fits : b.seconds < a.seconds;
+    return is_better ? b : a;
+}
+
+/* Layers that are alike save time in proportion to their bytes. So it is best to take whole layers first and trunks for
+ * what is left, or trunks first and experts for what is left, and nothing between. */
+plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
+    const plan_device *d = &p->device[rank];
+    const plan_stage_cost cpu = plan_stage_on_cpu(p, rank, first, last);
+    int32_t n = count_layers(p, &d->whole, first, last), most = n;
+    plan_stage_cost best = place(p, rank, first, last, (plan_placement){n, 0});
+    if (d->has_trunks && n < last - first)
+        most = count_layers(p, &d->trunk, first, last);
+    if (most > n) {
+        int32_t further = count_further(p, rank, first, n, most);
+        int32_t host_experts = count_host_experts(p, rank, first, first + most);
+        const plan_stage_cost trunks = place(p, rank, first, last, (plan_placement){most, host_experts});
+        best = n > 0 ? better(best, trunks) : trunks;
+        best = better(best, place(p, rank, first, last, (plan_placement){further, further - n}));
+    }
+    if (best.on_device.layers == 0)
         return cpu;
-    double output_s = end == p->n_layers ? device->output_s : p->output_s[rank];
-    const plan_stage_cost both = {plan_host_fits(p, rank, first, last, n), n,
-                                  p->config->facts->ranks[rank].step_s + device->crossing_s + on_device[end] -
-                                      on_device[first] + before[last] - before[end] +
-                                      (last == p->n_layers ? output_s : 0)};
-    bool is_slower = cpu.seconds <= both.seconds && !p->config->fills_devices;
-    return cpu.fits && (!both.fits || is_slower) ? cpu : both;
+    bool is_slower = cpu.seconds <= best.seconds && !p->config->fills_devices;
+    return cpu.fits && (!best.fits || is_slower) ? cpu : best;
 }
 
 int32_t plan_most_layers(const plan_problem *p, int32_t rank, double slowest_s) {
@@ -191,15 +311,15 @@ int32_t plan_most_layers(const plan_problem *p, int32_t rank, double slowest_s) 
     return most;
 }
 
-uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, int32_t device_layers) {
+uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement on) {
     const mr_model_memory *m = &p->config->memory;
     const mr_measured_device *d = &p->config->facts->ranks[rank].device;
-    int32_t on_cpu = first + device_layers; /* the first layer on the CPU */
-    bool has_head = first == 0 && !(device_layers > 0 && d->head_bytes > 0);
-    bool has_tail = last == p->n_layers && !(device_layers > 0 && on_cpu == last && d->tail_bytes > 0);
+    int32_t on_cpu = first + on.layers; /* the first layer on the CPU */
+    bool has_head = first == 0 && !(on.layers > 0 && d->head_bytes > 0);
+    bool has_tail = last == p->n_layers && !(on.layers > 0 && on_cpu == last && d->tail_bytes > 0);
     uint64_t token = p->token_bytes[last] - p->token_bytes[on_cpu];
-    return p->weight_bytes[last] - p->weight_bytes[on_cpu] + (uint64_t)p->config->kv_tokens * token + m->stage_bytes +
-           (has_head ? m->head_bytes : 0) + (has_tail ? m->tail_bytes : 0);
+    return p->weight_bytes[last] - p->weight_bytes[on_cpu - on.host_experts] + (uint64_t)p->config->kv_tokens * token +
+           m->stage_bytes + (has_head ? m->head_bytes : 0) + (has_tail ? m->tail_bytes : 0);
 }
 
 static const mr_link_facts *link_of(const plan_problem *p, int32_t from, int32_t to) {
@@ -224,7 +344,8 @@ void plan_candidate_time(const plan_problem *p, plan_candidate *c) {
         mr_plan_stage *s = &c->stages[i];
         const plan_stage_cost cost = plan_stage(p, s->rank, s->first, s->last);
         double wire = i > 0 ? plan_link_seconds(p, s[-1].rank, s->rank) : 0;
-        s->device_layers = cost.device_layers;
+        s->device_layers = cost.on_device.layers;
+        s->host_experts = cost.on_device.host_experts;
         c->sum_s += cost.seconds + (i > 0 ? plan_hop_seconds(p, s[-1].rank, s->rank) : 0);
         c->slowest_s = cost.seconds > c->slowest_s ? cost.seconds : c->slowest_s;
         c->slowest_s = wire > c->slowest_s ? wire : c->slowest_s;

@@ -10,14 +10,28 @@
 
 #include "coordinator/planning/planner.h"
 
+/* Layers on a device, whole or without their experts. */
+typedef struct plan_device_layers {
+    double *bytes;     /* [n_layers + 1]: with keys and values, sums over the layers before */
+    int32_t *end;      /* [n_layers + 1]: where the layers end that fit the device, from each layer on */
+    double *s;         /* [n_layers + 1]: seconds, sums over the layers before. Set by plan_problem_set_rows */
+    int32_t tail_from; /* all layers from here on fit with the output; n_layers: not even the last one does */
+} plan_device_layers;
+
 /* The device of a rank that holds layers. */
 typedef struct plan_device {
-    bool is_known;     /* there is one */
-    double limit;      /* bytes of its memory that a plan may use; INFINITY: not known */
-    int32_t tail_from; /* all layers from here on fit with the output; n_layers: not even the last one does */
+    bool is_known;   /* there is one */
+    bool has_trunks; /* it may hold layers without their experts */
+    double limit;    /* bytes of its memory that a plan may use; INFINITY: not known */
+    plan_device_layers whole, trunk;
     /* Set by plan_problem_set_rows: */
     double crossing_s, output_s;
 } plan_device;
+
+/* What the device of a rank holds of a stage: as in mr_plan_stage. */
+typedef struct plan_placement {
+    int32_t layers, host_experts;
+} plan_placement;
 
 typedef struct plan_problem {
     const mr_planner_config *config;
@@ -26,11 +40,9 @@ typedef struct plan_problem {
     size_t *weight_bytes; /* [n_layers + 1]: sums over the layers before */
     size_t *token_bytes;  /* [n_layers + 1]: keys and values of one token, sums over the layers before */
     plan_device *device;  /* [n_ranks] */
-    int32_t *device_end;  /* [n_ranks][n_layers + 1]: where the layers end that fit the device, from each layer on */
     /* Set by plan_problem_set_rows, for steps of this many rows: */
     double rows;
     double *layer_s;  /* [n_ranks][n_layers + 1]: sums over the layers before */
-    double *device_s; /* the same on the devices */
     double *output_s; /* [n_ranks] */
     double *rest_s;   /* [n_layers + 1]: least time of all later layers, each on its fastest rank */
     double return_s;  /* of the ids from the last rank to the first: the mean over all links */
@@ -43,16 +55,19 @@ void plan_problem_set_rows(plan_problem *p, double rows);
 
 /* How a rank runs a stage. */
 typedef struct plan_stage_cost {
-    bool fits;             /* its memory */
-    int32_t device_layers; /* the first layers of the stage, which its device holds */
-    double seconds;        /* of a step */
+    bool fits; /* its memory */
+    plan_placement on_device;
+    double seconds; /* of a step */
 } plan_stage_cost;
 
-/* The device gets as many of the first layers as it has memory for, or none, whichever is faster and fits. */
+/* The device gets as many of the first layers as it has memory for, or none, whichever is faster and fits. Of layers
+ * with experts, it gets as many as fit without these, and then the experts of as many of them as fit, if that is
+ * faster. */
 plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last);
 
-/* Memory of the host that layers [first, last) need if the device of the rank holds the first device_layers of them. */
-uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, int32_t device_layers);
+/* Memory of the host that layers [first, last) need. A layer whose experts alone are in the host's memory counts as a
+ * whole. */
+uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement on_device);
 
 /* Seconds of a step of layers [first, last) on the CPU of a rank. */
 static inline double plan_cpu_seconds(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
@@ -63,15 +78,20 @@ static inline double plan_cpu_seconds(const plan_problem *p, int32_t rank, int32
 
 /* Whether the host's memory is enough. */
 static inline bool plan_host_fits(const plan_problem *p, int32_t rank, int32_t first, int32_t last,
-                                  int32_t device_layers) {
-    return p->limit[rank] == UINT64_MAX || plan_stage_bytes(p, rank, first, last, device_layers) <= p->limit[rank];
+                                  plan_placement on_device) {
+    return p->limit[rank] == UINT64_MAX || plan_stage_bytes(p, rank, first, last, on_device) <= p->limit[rank];
+}
+
+static inline plan_stage_cost plan_stage_on_cpu(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
+    const plan_placement none = {0};
+    return (plan_stage_cost){plan_host_fits(p, rank, first, last, none), none, plan_cpu_seconds(p, rank, first, last)};
 }
 
 /* Layers [first, last) on a rank. Seconds do not fall, and what does not fit does not fit again, as last grows. */
 static inline plan_stage_cost plan_stage(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
     if (p->device[rank].is_known)
         return plan_stage_on_device(p, rank, first, last);
-    return (plan_stage_cost){plan_host_fits(p, rank, first, last, 0), 0, plan_cpu_seconds(p, rank, first, last)};
+    return plan_stage_on_cpu(p, rank, first, last);
 }
 
 /* The most consecutive layers, at any position, that a rank can hold and run within slowest_s. */

@@ -3,7 +3,8 @@
  * is the time of one token of one sequence. Memory counts at the stage that needs it: the embedding at the first stage,
  * the output at the last, keys and values of kv_tokens tokens at each layer.
  * If the device of a rank was measured, a stage there may have its first layers on the device: as many as fit the
- * device's memory, if this is faster. Their rows then cross to the device and back once in a step.
+ * device's memory, if this is faster. Their rows then cross to the device and back once in a step. The last of these
+ * layers may leave their experts in the host's memory, so that more layers fit.
  * How:     for each number of micro-batches m, the planner looks for the plan with the least max(m * slowest stage,
  *          sum). It halves the range of possible times. For each bound, dynamic programming finds the least sum of
  *          stages within the bound. With few ranks (some twelve, or more that are alike) the search is exact over

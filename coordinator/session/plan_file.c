@@ -120,6 +120,8 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
                                  : "the stage before ends earlier, and no stage has the layers between");
     if (json_object_get(stage, "device_layers"))
         s->device_layers = (int32_t)take_int(r, stage, "device_layers", 0, s->last - s->first);
+    if (json_object_get(stage, "host_experts"))
+        s->host_experts = (int32_t)take_int(r, stage, "host_experts", 0, s->device_layers);
     if (s->last <= s->first)
         refuse(r, "last_layer", "is %" PRId32 ", but should be at least %" PRId32 "%s", last, s->first + r->past_last,
                r->past_last ? " (in version 1 it is one past the last)" : ", first_layer");
@@ -199,6 +201,30 @@ static void read_kind_bytes(reader *r, json_t *device, const char *field, int32_
         out[k] = (uint64_t)check_real(r, field, json_array_get(bytes, (size_t)k), 0, MAX_MEMORY);
 }
 
+/* The curves of layers without their experts; null for kinds without any. Files of earlier versions lack them. */
+static void read_trunks(reader *r, json_t *device, int32_t n_kinds, mr_measured_device *out) {
+    json_t *trunks = json_object_get(device, "trunks");
+    if (!trunks || r->status != MR_OK)
+        return;
+    if (json_array_size(trunks) != (size_t)n_kinds)
+        refuse(r, "trunks", "should be an array of %" PRId32 " curves, one for each kind of layers", n_kinds);
+    for (int32_t k = 0; k < n_kinds && r->status == MR_OK; k++)
+        if (!json_is_null(json_array_get(trunks, (size_t)k)))
+            read_curve(r, json_array_get(trunks, (size_t)k), "trunks", &out->trunk[k]);
+    read_kind_bytes(r, device, "trunk_bytes", n_kinds, out->trunk_bytes);
+}
+
+/* The curves of whole layers on the device. A kind of which only the trunk fits has none: null. */
+static void read_device_layers(reader *r, json_t *device, int32_t n_kinds, mr_measured_device *out) {
+    json_t *layers = take(r, device, "layers", JSON_ARRAY, "an array of curves, one for each kind of layers");
+    if (layers && json_array_size(layers) != (size_t)n_kinds)
+        refuse(r, "layers", "has %zu curves, but there are %" PRId32 " kinds of layers", json_array_size(layers),
+               n_kinds);
+    for (int32_t k = 0; k < n_kinds && r->status == MR_OK; k++)
+        if (out->trunk[k].n == 0 || !json_is_null(json_array_get(layers, (size_t)k)))
+            read_curve(r, json_array_get(layers, (size_t)k), "layers", &out->layer[k]);
+}
+
 /* The device of a rank may be missing. */
 static void read_device(reader *r, json_t *rank, size_t i, int32_t n_kinds, mr_measured_device *out) {
     json_t *device = json_object_get(rank, "device");
@@ -214,7 +240,8 @@ static void read_device(reader *r, json_t *rank, size_t i, int32_t n_kinds, mr_m
     read_kind_bytes(r, device, "layer_bytes", n_kinds, out->layer_bytes);
     read_kind_bytes(r, device, "token_bytes", n_kinds, out->token_bytes);
     read_position_seconds(r, device, n_kinds, out->position_s);
-    read_curves(r, device, n_kinds, out->layer);
+    read_trunks(r, device, n_kinds, out);
+    read_device_layers(r, device, n_kinds, out);
     if (r->status == MR_OK)
         read_curve(r, json_object_get(device, "output"), "output", &out->output);
     if (r->status == MR_OK)

@@ -20,17 +20,21 @@ static json_t *curve_json(const mr_step_times *t) {
 
 static json_t *device_json(const mr_measured_device *d, int32_t n_kinds) {
     json_t *layers = json_array(), *position_s = json_array(), *layer_bytes = json_array(), *token_bytes = json_array();
+    json_t *trunks = json_array(), *trunk_bytes = json_array();
     for (int32_t k = 0; k < n_kinds; k++) {
-        json_array_append_new(layers, curve_json(&d->layer[k]));
+        json_array_append_new(layers, d->layer[k].n > 0 ? curve_json(&d->layer[k]) : json_null());
         json_array_append_new(position_s, json_real(d->position_s[k]));
         json_array_append_new(layer_bytes, json_integer((json_int_t)d->layer_bytes[k]));
         json_array_append_new(token_bytes, json_integer((json_int_t)d->token_bytes[k]));
+        json_array_append_new(trunks, d->trunk[k].n > 0 ? curve_json(&d->trunk[k]) : json_null());
+        json_array_append_new(trunk_bytes, json_integer((json_int_t)d->trunk_bytes[k]));
     }
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "name", d->name, "memory_bytes",
-                     (json_int_t)d->memory_bytes, "stage_bytes", (json_int_t)d->stage_bytes, "head_bytes",
-                     (json_int_t)d->head_bytes, "tail_bytes", (json_int_t)d->tail_bytes, "layer_bytes", layer_bytes,
-                     "token_bytes", token_bytes, "position_s", position_s, "layers", layers, "output",
-                     curve_json(&d->output), "crossing", curve_json(&d->crossing));
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", d->name,
+                     "memory_bytes", (json_int_t)d->memory_bytes, "stage_bytes", (json_int_t)d->stage_bytes,
+                     "head_bytes", (json_int_t)d->head_bytes, "tail_bytes", (json_int_t)d->tail_bytes, "layer_bytes",
+                     layer_bytes, "token_bytes", token_bytes, "position_s", position_s, "layers", layers, "output",
+                     curve_json(&d->output), "crossing", curve_json(&d->crossing), "trunks", trunks, "trunk_bytes",
+                     trunk_bytes);
 }
 
 static json_t *rank_json(const mr_rank_facts *f, int32_t n_kinds) {
@@ -75,6 +79,8 @@ static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
             json_pack("{s:i, s:i, s:i}", "rank", s->rank, "first_layer", s->first, "last_layer", s->last - 1);
         if (s->device_layers > 0)
             json_object_set_new(stage, "device_layers", json_integer(s->device_layers));
+        if (s->host_experts > 0)
+            json_object_set_new(stage, "host_experts", json_integer(s->host_experts));
         if (facts)
             json_object_set_new(stage, "host", json_string(facts->ranks[s->rank].host));
         json_array_append_new(stages, stage);

@@ -30,9 +30,10 @@ static mr_status measure(mr_session *s, mr_err *err) {
         status = mr_devices_create(&alone, 1, NULL, &devices, err);
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
+        int32_t end = stage->first + stage->device_layers;
         mr_stage_config config = {.gguf = s->gguf,
                                   .info = &s->info,
-                                  .range = {stage->first + stage->device_layers, stage->last},
+                                  .range = {end - stage->host_experts, stage->last},
                                   .max_rows = s->max_rows,
                                   .max_out_rows = s->max_out_rows,
                                   .max_sequences = s->max_sequences,
@@ -43,6 +44,8 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .devices = devices.list,
                                   .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};
+        if (stage->host_experts > 0 && mr_devices_holder(&config.devices) >= 0)
+            mr_devices_hold(&config.devices, stage->host_experts, stage->host_experts);
         if (config.range.first < config.range.last) /* else a device of the rank holds all layers */
             status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)

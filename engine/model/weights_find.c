@@ -171,13 +171,15 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
         if (spec->flags & absent)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", layer, spec->name);
+        int32_t idx = layer - ws->range.first;
         tensor_wish wish = {.name = name,
                             .spec = spec,
                             .layer = info,
                             .op = op_of(spec),
-                            .home = mr_backends_of_layer(&ws->backends, layer - ws->range.first)};
+                            .home = spec->flags & OF_EXPERTS ? mr_backends_of_experts(&ws->backends, idx)
+                                                             : mr_backends_of_layer(&ws->backends, idx)};
         find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
-        status = find(ws, &wish, &ws->layers[layer - ws->range.first][spec->slot], err);
+        status = find(ws, &wish, &ws->layers[idx][spec->slot], err);
     }
     return status;
 }

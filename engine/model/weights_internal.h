@@ -21,7 +21,7 @@ typedef struct weight {
     float *values;      /* of a constant, owned; else NULL */
     int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts or heads */
     mr_op op;           /* reads the rows of a matrix or table; MR_OP_COUNT: a vector or constant */
-    int32_t home;       /* index of the backend that holds the tensor's layer */
+    int32_t home;       /* index of the backend that holds the tensor's layer, or its experts */
     /* The last backend reads the tensor in the mapped file: the embedding table, and all matrices if
      * mr_weights_desc.map is set. */
     bool is_mapped;

@@ -105,7 +105,7 @@ mr_layer_range measure_outer(const measure *m, uint8_t kind) {
 
 mr_status measure_add_trial(measure *m, mr_layer_range range, int32_t max_rows, mr_err *err) {
     trial *t = &m->trials[m->n_trials], first = m->trials[0];
-    const trial_desc desc = {range, max_rows, m->free_bytes, m->on_device};
+    const trial_desc desc = {range, max_rows, m->free_bytes, m->on_device, m->host_experts};
     mr_status status = trial_init(t, m->config, &desc, err);
     if (status != MR_OK)
         return status;
@@ -244,7 +244,7 @@ static mr_status measure_output(measure *m, int32_t max_rows, mr_step_times *out
     series more[MR_STEP_TIMES_MAX] = {0};
     trial tail;
     double with, without, ignored;
-    trial_desc last = {{info->n_layers - 1, info->n_layers}, max_rows, m->free_bytes, m->on_device};
+    trial_desc last = {{info->n_layers - 1, info->n_layers}, max_rows, m->free_bytes, m->on_device, m->host_experts};
     mr_status status = trial_init(&tail, m->config, &last, err);
     while (status == MR_E_NO_MEMORY && m->n_trials > (m->on_device ? 0 : 1)) {
         measure_drop_trials(m, m->n_trials - 1);
@@ -328,43 +328,71 @@ mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds
 
 /* Where the measured curves go: to those of the CPU, or to those of the device. */
 typedef struct curves {
-    mr_step_times *layer; /* [n_kinds] */
-    double *position_s;   /* [n_kinds] */
-    mr_step_times *output;
+    const char *what;      /* for the log */
+    mr_step_times *layer;  /* [n_kinds] */
+    double *position_s;    /* [n_kinds] */
+    mr_step_times *output; /* NULL: not wanted */
 } curves;
 
-static mr_status measure_kinds(measure *m, int32_t n_kinds, const curves *out, mr_err *err) {
+static mr_status measure_kind(measure *m, int32_t k, const curves *out, mr_err *err) {
     const mr_measure_config *c = m->config;
     int32_t max_rows = c->max_rows < MEASURE_MOST_ROWS ? c->max_rows : MEASURE_MOST_ROWS;
-    mr_status status = MR_OK;
-    for (int32_t k = 0; k < n_kinds && status == MR_OK; k++) {
-        status = load_kind(m, (uint8_t)k, err);
-        if (status == MR_OK)
-            status = measure_layer(m, max_rows, &out->layer[k], &out->position_s[k], err);
-        if (status == MR_OK && m->on_device)
-            measure_take_crossing(m, &out->layer[k]);
-        log_curve(m->on_device ? "device, layer kind" : "layer kind", k, &out->layer[k]);
-        mr_log_write(MR_LOG_DEBUG, "worker", "layer kind %" PRId32 ", a position: %.3f ns", k,
-                     out->position_s[k] * 1e9);
-        if (status == MR_OK && m->kind[c->info->n_layers - 1] == k)
-            status = measure_output(m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, out->output, err);
-        measure_drop_trials(m, 0);
+    mr_status status = load_kind(m, (uint8_t)k, err);
+    if (status == MR_OK)
+        status = measure_layer(m, max_rows, &out->layer[k], &out->position_s[k], err);
+    if (status == MR_OK && m->on_device)
+        measure_take_crossing(m, &out->layer[k]);
+    log_curve(out->what, k, &out->layer[k]);
+    mr_log_write(MR_LOG_DEBUG, "worker", "%s %" PRId32 ", a position: %.3f ns", out->what, k, out->position_s[k] * 1e9);
+    if (status == MR_OK && out->output && m->kind[c->info->n_layers - 1] == k) {
+        status = measure_output(m, max_rows < MOST_OUT_ROWS ? max_rows : MOST_OUT_ROWS, out->output, err);
+        log_curve(m->on_device ? "device, output" : "output", 0, out->output);
     }
-    log_curve(m->on_device ? "device, output" : "output", 0, out->output);
+    measure_drop_trials(m, 0);
     return status;
+}
+
+static bool has_experts(const measure *m, int32_t k) {
+    int32_t l = 0;
+    while (m->kind[l] != k)
+        l++;
+    return mr_model_layer(m->config->info, l)->has_experts;
+}
+
+/* Measures a kind on the device: whole layers, and those whose experts are in the host's memory. One of the two may not
+ * fit the device. */
+static mr_status measure_kind_on_device(measure *m, int32_t k, mr_measured_device *out, mr_err *err) {
+    double positions_s[MR_MAX_LAYER_KINDS] = {0};
+    const curves whole = {"device, layer kind", out->layer, out->position_s, &out->output};
+    curves trunk = {"device, without experts, layer kind", out->trunk, positions_s, NULL};
+    mr_status status = measure_kind(m, k, &whole, err);
+    if ((status != MR_OK && status != MR_E_NO_MEMORY) || !has_experts(m, k))
+        return status;
+    bool fits = status == MR_OK;
+    if (!fits) {
+        out->layer[k] = (mr_step_times){0};
+        trunk.position_s = out->position_s;
+        trunk.output = &out->output;
+    }
+    m->host_experts = true;
+    status = measure_kind(m, k, &trunk, err);
+    m->host_experts = false;
+    if (status != MR_E_NO_MEMORY || !fits)
+        return status;
+    out->trunk[k] = (mr_step_times){0};
+    return MR_OK;
 }
 
 /* Measures layers on the device that holds layers, if there is one with memory for them. */
 static mr_status measure_device(measure *m, int32_t n_kinds, mr_measured_device *out, mr_err *err) {
     if (!mr_measure_describe_device(m->config, out))
         return MR_OK;
-    const curves to = {out->layer, out->position_s, &out->output};
     m->on_device = true;
     mr_status status = measure_device_bytes(m, n_kinds, out, err);
     if (status == MR_OK)
         status = measure_crossing(m, &m->crossing, err);
-    if (status == MR_OK)
-        status = measure_kinds(m, n_kinds, &to, err);
+    for (int32_t k = 0; k < n_kinds && status == MR_OK; k++)
+        status = measure_kind_on_device(m, k, out, err);
     out->crossing = m->crossing;
     out->is_known = status == MR_OK;
     log_curve("device, crossing", 0, &out->crossing);
@@ -378,14 +406,15 @@ static mr_status measure_device(measure *m, int32_t n_kinds, mr_measured_device 
 mr_status mr_measure_stage_times(const mr_measure_config *config, mr_measured *out, mr_err *err) {
     measure m;
     mr_measured r = {0};
-    const curves to = {r.layer, r.position_s, &r.output};
+    const curves to = {"layer kind", r.layer, r.position_s, &r.output};
     mr_status status = mr_measure_sample(config, &r.sample_s, err);
     if (status != MR_OK)
         return status;
     status = begin(&m, config, &r.n_kinds, err);
     if (status == MR_OK) {
         m.budget_ns = budget_ns(config, r.n_kinds);
-        status = measure_kinds(&m, r.n_kinds, &to, err);
+        for (int32_t k = 0; k < r.n_kinds && status == MR_OK; k++)
+            status = measure_kind(&m, k, &to, err);
     }
     if (m.ran_ns > 0)
         r.core_share = m.had_core_ns < m.ran_ns ? (double)m.had_core_ns / (double)m.ran_ns : 1;

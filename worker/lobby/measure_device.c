@@ -24,7 +24,7 @@ bool mr_measure_describe_device(const mr_measure_config *config, mr_measured_dev
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
 
 /* What a stage of layer l alone takes on the device. */
-static mr_status bytes_of(const measure *m, int32_t l, mr_stage_bytes *out, mr_err *err) {
+static mr_status bytes_of(const measure *m, int32_t l, bool host_experts, mr_stage_bytes *out, mr_err *err) {
     const mr_measure_config *c = m->config;
     mr_stage_config config = {.gguf = c->gguf,
                               .info = c->info,
@@ -40,7 +40,7 @@ static mr_status bytes_of(const measure *m, int32_t l, mr_stage_bytes *out, mr_e
                               .measures_products = c->devices->is_measured};
     int32_t b = mr_devices_holder(&config.devices);
     mr_stage_sizes sizes;
-    config.devices.whole_layers[b] = 1;
+    mr_devices_hold(&config.devices, 1, host_experts);
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
     if (status == MR_OK)
         *out = sizes.devices[b];
@@ -54,7 +54,7 @@ static uint64_t above(uint64_t a, uint64_t b) {
 /* What the first or the last layer of the model takes more than a layer of its kind. */
 static mr_status more_bytes_of(const measure *m, int32_t l, const mr_measured_device *d, uint64_t *out, mr_err *err) {
     mr_stage_bytes bytes;
-    mr_status status = bytes_of(m, l, &bytes, err);
+    mr_status status = bytes_of(m, l, false, &bytes, err);
     if (status == MR_OK)
         *out = above(bytes.weights, d->layer_bytes[m->kind[l]]) + above(bytes.work + bytes.tables, d->stage_bytes);
     return status;
@@ -68,7 +68,10 @@ mr_status measure_device_bytes(const measure *m, int32_t n_kinds, mr_measured_de
         mr_stage_bytes bytes = {0};
         if (!measure_next_inner(m, (uint8_t)k, 0, &range))
             range = measure_outer(m, (uint8_t)k);
-        status = bytes_of(m, range.first, &bytes, err);
+        status = bytes_of(m, range.first, true, &bytes, err);
+        out->trunk_bytes[k] = bytes.weights;
+        if (status == MR_OK)
+            status = bytes_of(m, range.first, false, &bytes, err);
         out->layer_bytes[k] = bytes.weights;
         out->token_bytes[k] = (bytes.kv + TOKENS - 1) / TOKENS;
         if (bytes.work + bytes.tables > out->stage_bytes)
@@ -86,7 +89,7 @@ mr_status measure_device_bytes(const measure *m, int32_t n_kinds, mr_measured_de
 /* The time of a stage of these layers. */
 static mr_status time_stage(const measure *m, mr_layer_range range, mr_step_times *out, mr_err *err) {
     const int32_t n = measure_points(m->config->max_rows < MEASURE_MOST_ROWS ? m->config->max_rows : MEASURE_MOST_ROWS);
-    const trial_desc desc = {range, 1 << (n - 1), m->free_bytes, m->on_device};
+    const trial_desc desc = {range, 1 << (n - 1), m->free_bytes, m->on_device, false};
     series all[MR_STEP_TIMES_MAX] = {0};
     double seconds;
     trial t;

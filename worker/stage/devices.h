@@ -49,6 +49,9 @@ MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t
 mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics);
 /* Index of the device that holds whole layers: the first one with memory of its own; -1: there is none. */
 int32_t mr_devices_holder(const mr_backends *list);
+/* Puts the first n_layers layers of the stage on mr_devices_holder, the last n_host_experts of these without their
+ * experts. The list must have such a device. */
+void mr_devices_hold(mr_backends *list, int32_t n_layers, int32_t n_host_experts);
 /* Leaves out a device (an index) that nobody has named, and logs why. */
 void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why);
 /* {0} is accepted. */

@@ -41,6 +41,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[2].last_layer = 65537, "stage 2: last_layer is 65537");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_fixed_ns = 1, "stage 1: synthetic_fixed_ns is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].device_layers = 11, "stage 1: device_layers is 11, allowed is 0 to 10");
+    BROKEN_CONTROL(PLAN, stage[1].host_experts = 9, "stage 1: host_experts is 9, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
 }
 
@@ -256,6 +257,8 @@ static void test_device_facts_limits(void **state) {
     BROKEN_REPORT(FACTS, device.n_position_s--, "the number of the device's position_s is 1, allowed is 2 to 2");
     BROKEN_REPORT(FACTS, device.n_layer_bytes--, "the number of layer_bytes is 1, allowed is 2 to 2");
     BROKEN_REPORT(FACTS, device.n_token_bytes--, "the number of token_bytes is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.n_trunks--, "the number of trunks is 1, allowed is 2 to 2");
+    BROKEN_REPORT(FACTS, device.n_trunk_bytes--, "the number of trunk_bytes is 1, allowed is 2 to 2");
     BROKEN_REPORT(FACTS, device.stage_bytes = UINT64_MAX, "stage_bytes is 18446744073709551615");
     BROKEN_REPORT(FACTS, device.head_bytes = UINT64_MAX, "head_bytes is 18446744073709551615");
     BROKEN_REPORT(FACTS, device.tail_bytes = UINT64_MAX, "tail_bytes is 18446744073709551615");

@@ -252,10 +252,11 @@ static void facts_init(samples *s) {
     memset(s->device_name, 'd', sizeof s->device_name - 2);
     s->device.memory_bytes = UINT64_C(1) << 50;
     s->device.n_layers = s->device.n_position_s = s->device.n_layer_bytes = s->device.n_token_bytes = 2;
-    s->device.layers = s->kinds;
+    s->device.layers = s->device.trunks = s->kinds;
+    s->device.n_trunks = s->device.n_trunk_bytes = 2;
     s->device.position_s = s->position_s;
     s->device.output = s->device.crossing = &s->times[2];
-    s->device.layer_bytes = s->device.token_bytes = s->device_bytes;
+    s->device.layer_bytes = s->device.token_bytes = s->device.trunk_bytes = s->device_bytes;
     s->device_bytes[1] = UINT64_C(1) << 50;
     s->facts.device = &s->device;
     s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;

@@ -96,8 +96,27 @@ void add_devices(cluster *c) {
     }
 }
 
-/* Whether a stage fits its rank with n layers on the device. */
-static bool stage_fits(const cluster *c, const mr_plan_stage *s, int32_t n) {
+void add_trunks(cluster *c) {
+    for (int32_t r = 0; r < c->facts.n_ranks; r++) {
+        mr_measured_device *d = &c->ranks[r].device;
+        double share = random_in(0, 1); /* of what the device saves */
+        if (!d->is_known)
+            continue;
+        d->trunk[1] = d->layer[1];
+        for (int32_t i = 0; i < d->trunk[1].n; i++)
+            d->trunk[1].seconds[i] += share * (c->ranks[r].layer[1].seconds[i] - d->layer[1].seconds[i]);
+        d->trunk_bytes[1] = (uint64_t)random_in(5, 150);
+    }
+}
+
+/* Layer l of a stage on the device without its experts. */
+static bool is_trunk(const cluster *c, const mr_plan_stage *s, int32_t l) {
+    int32_t end = s->first + s->device_layers;
+    return l >= end - s->host_experts && l < end && c->ranks[s->rank].device.trunk[c->kind[l]].n > 0;
+}
+
+bool stage_fits(const cluster *c, const mr_plan_stage *s) {
+    const int32_t n = s->device_layers;
     const mr_model_memory *m = &c->config.memory;
     const mr_measured_device *d = &c->ranks[s->rank].device;
     bool is_tail = s->last == c->facts.n_layers;
@@ -108,14 +127,18 @@ static bool stage_fits(const cluster *c, const mr_plan_stage *s, int32_t n) {
     for (int32_t l = s->first; l < s->last; l++) {
         int32_t k = c->kind[l];
         if (l < s->first + n)
-            on_device += d->layer_bytes[k] + (uint64_t)c->config.kv_tokens * d->token_bytes[k];
-        else
+            on_device += (is_trunk(c, s, l) ? d->trunk_bytes[k] : d->layer_bytes[k]) +
+                         (uint64_t)c->config.kv_tokens * d->token_bytes[k];
+        if (l < s->first + n && l >= s->first + n - s->host_experts)
+            need += m->layer_bytes[k];
+        else if (l >= s->first + n)
             need += m->layer_bytes[k] + (uint64_t)c->config.kv_tokens * m->token_bytes[k];
     }
     return need <= c->ranks[s->rank].memory_bytes && (n == 0 || (double)on_device <= (double)d->memory_bytes * 63 / 64);
 }
 
-static double stage_seconds(const cluster *c, const mr_plan_stage *s, double rows, int32_t n) {
+double stage_seconds(const cluster *c, const mr_plan_stage *s, double rows) {
+    const int32_t n = s->device_layers;
     const mr_rank_facts *f = &c->ranks[s->rank];
     bool is_tail = s->last == c->facts.n_layers, all = n == s->last - s->first;
     double t = f->step_s + (n > 0 ? mr_step_times_at(&f->device.crossing, rows) : 0) +
@@ -124,7 +147,11 @@ static double stage_seconds(const cluster *c, const mr_plan_stage *s, double row
         int32_t k = c->kind[l], window = c->facts.window[k];
         double attended = window ? fmin(c->config.depth, window - 1) : c->config.depth;
         bool here = l >= s->first + n;
-        t += mr_step_times_at(here ? &f->layer[k] : &f->device.layer[k], rows) +
+        const mr_measured_device *d = &f->device;
+        t += mr_step_times_at(here                ? &f->layer[k]
+                              : is_trunk(c, s, l) ? &d->trunk[k]
+                                                  : &d->layer[k],
+                              rows) +
              (here ? f->position_s[k] : f->device.position_s[k]) * rows * attended;
     }
     return t;
@@ -133,15 +160,19 @@ static double stage_seconds(const cluster *c, const mr_plan_stage *s, double row
 /* Of any number of layers on the device; INFINITY: none fits. */
 static double least_stage_seconds(const cluster *c, const mr_plan_stage *s, double rows) {
     double least = INFINITY;
-    for (int32_t n = 0; n <= (c->ranks[s->rank].device.is_known ? s->last - s->first : 0); n++)
-        if (stage_fits(c, s, n))
-            least = fmin(least, stage_seconds(c, s, rows, n));
+    mr_plan_stage with = *s;
+    with.host_experts = 0;
+    for (int32_t n = 0; n <= (c->ranks[s->rank].device.is_known ? s->last - s->first : 0); n++) {
+        with.device_layers = n;
+        if (stage_fits(c, &with))
+            least = fmin(least, stage_seconds(c, &with, rows));
+    }
     return least;
 }
 
 bool fits(const cluster *c, const mr_plan *plan) {
     for (int32_t i = 0; i < plan->n_stages; i++)
-        if (!stage_fits(c, &plan->stages[i], plan->stages[i].device_layers))
+        if (!stage_fits(c, &plan->stages[i]))
             return false;
     return true;
 }
@@ -151,7 +182,7 @@ double seconds_with(const cluster *c, const mr_plan *plan, double n, int32_t m, 
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const mr_plan_stage *s = &plan->stages[i];
         bool is_tail = i == plan->n_stages - 1;
-        double t = best ? least_stage_seconds(c, s, rows) : stage_seconds(c, s, rows, s->device_layers);
+        double t = best ? least_stage_seconds(c, s, rows) : stage_seconds(c, s, rows);
         const mr_link_facts *next = &c->links[s->rank * c->facts.n_ranks + plan->stages[is_tail ? 0 : i + 1].rank];
         double wire = is_tail ? 0 : rows * c->facts.row_bytes / next->bytes_per_second;
         sum += t + wire + (plan->n_stages > 1 ? next->latency_s : 0);

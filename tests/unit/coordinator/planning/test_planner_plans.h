@@ -25,6 +25,12 @@ mr_step_times curve(double fixed, double row);
 void cluster_random(cluster *c, int32_t n_ranks, int32_t n_layers, bool equal);
 /* Gives every other rank a device that is faster than its CPU. */
 void add_devices(cluster *c);
+/* The layers of kind 1 have experts, which the devices may leave to the host. */
+void add_trunks(cluster *c);
+
+/* Whether a stage fits the memory of its rank and of the device, and its seconds in a step. */
+bool stage_fits(const cluster *c, const mr_plan_stage *s);
+double stage_seconds(const cluster *c, const mr_plan_stage *s, double rows);
 
 /* Whether each stage fits the memory of its rank and of the rank's device. */
 bool fits(const cluster *c, const mr_plan *plan);

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Layers on a device whose experts stay in the host's memory: the bits of the CPU, what is measured and planned, and
+plan files that cannot be."""
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.path.abspath(os.environ["MILLRACE_DEVICES_BIN"])
+FOLDER = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "golden", "arch")
+IDS = os.path.join(FOLDER, "ids.txt")
+LIMIT_S = 300  # of one command; sanitizer builds on busy machines are slow
+
+
+class Experts(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "plan.json")
+
+    def run_it(self, *args, device="", status=0):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") or k == "MILLRACE_CPU_ISA"}
+        env.update({"TEST_DEVICE": device, "MILLRACE_CACHE_DIR": self.folder.name})
+        done = subprocess.run([BIN, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=LIMIT_S,
+                              check=False)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stderr.decode()
+
+    def save(self, model, *args, device=""):
+        """The plan of a model, with the facts behind it."""
+        self.run_it("plan", model, "--backend", "test", "--ctx", "64", "--save", self.path, *args, device=device)
+        with open(self.path, encoding="utf-8") as f:
+            return json.load(f)
+
+    def logits(self, model, *args):
+        out = os.path.join(self.folder.name, "logits.f32")
+        self.run_it("logits", model, "--ids-file", IDS, "-o", out, "--chunk", "7", *args)
+        with open(out, "rb") as f:
+            return f.read()
+
+    def check(self, name):
+        """Every place of the border between whole layers, those without their experts, and those on the CPU."""
+        model = os.path.join(FOLDER, name + ".gguf")
+        want = self.logits(model, "--backend", "cpu")
+        plan = self.save(model, "--measure", "off")
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        self.assertGreater(n_layers, 2)
+        for n, host in ((n_layers, n_layers), (n_layers, 1), (n_layers - 1, 2), (1, 1)):
+            plan["stages"] = [{"rank": 0, "first_layer": 0, "last_layer": n_layers - 1, "device_layers": n,
+                               "host_experts": host}]
+            with open(self.path, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
+            self.assertEqual(got, want, (name, n, host))
+
+    def test_bits(self):
+        for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
+            with self.subTest(name):
+                self.check(name)
+
+    def test_facts_of_layers_without_experts(self):
+        plan = self.save(os.path.join(FOLDER, "deepseek2-lite.gguf"))
+        device = plan["facts"]["ranks"][0]["device"]
+        kinds = plan["facts"]["kinds"]
+        dense, other = kinds[0], kinds[1]
+        self.assertIsNone(device["trunks"][dense])
+        self.assertEqual(device["trunk_bytes"][dense], device["layer_bytes"][dense])
+        self.assertGreater(len(device["trunks"][other]["rows"]), 1)
+        self.assertLess(device["trunk_bytes"][other], device["layer_bytes"][other])
+        # All layers fit a device of this size without their experts, and few do with them.
+        trunks = sum(device["trunk_bytes"][k] for k in kinds) + 64 * sum(device["token_bytes"][k] for k in kinds)
+        rest = sum(device[what] for what in ("stage_bytes", "head_bytes", "tail_bytes"))
+        device["memory_bytes"] = int((trunks + rest + device["layer_bytes"][other]) * 64 / 63) + 1000
+        for kind in (other, dense):
+            for rank, factor in ((plan["facts"]["ranks"][0]["layers"], 1), (device["layers"], 0.1),
+                                 (device["trunks"], 0.2)):
+                if rank[kind]:
+                    rank[kind]["seconds"] = [1e-3 * factor * n for n in rank[kind]["rows"]]
+        device["crossing"]["seconds"] = [0] * len(device["crossing"]["rows"])
+        with open(self.path, "w", encoding="utf-8") as f:
+            json.dump(plan, f)
+        again = os.path.join(self.folder.name, "again.json")
+        error = self.run_it("plan", os.path.join(FOLDER, "deepseek2-lite.gguf"), "--backend", "test", "--ctx", "64",
+                            "--facts", self.path, "--save", again)
+        with open(again, encoding="utf-8") as f:
+            stage = json.load(f)["stages"][0]
+        n_layers = len(kinds)
+        self.assertEqual(stage["device_layers"], n_layers, error)
+        self.assertTrue(n_layers - 4 <= stage["host_experts"] < n_layers, stage)
+
+    def test_plan_files_that_cannot_be(self):
+        model = os.path.join(FOLDER, "qwen3moe.gguf")
+        plan = self.save(model, "--measure", "off")
+        plan["stages"][0].update({"device_layers": 2, "host_experts": 3})
+        with open(self.path, "w", encoding="utf-8") as f:
+            json.dump(plan, f)
+        error = self.run_it("plan", model, "--plan", self.path, "--backend", "test", status=1)
+        self.assertIn("stages[0].host_experts is 3, allowed is 0 to 2", error)
+
+
+if __name__ == "__main__":
+    unittest.main()
