@@ -5,13 +5,21 @@
 
 #include "engine/sample/processors.h"
 
+static void forbid(const candidates *c, float *changed, int32_t id) {
+    int32_t at = candidates_find(c, id);
+    if (at >= 0)
+        changed[at] = -INFINITY;
+}
+
 void process_bias(const mr_sampler *s, candidates *c) {
     if (s->params.n_biases == 0)
         return;
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < s->params.n_biases; i++) {
-        float bias = s->params.biases[i], *logit = &changed[s->params.bias_ids[i]];
-        *logit = bias == -INFINITY ? bias : *logit + bias; /* also if the logit is +inf */
+        int32_t at = candidates_find(c, s->params.bias_ids[i]);
+        float bias = s->params.biases[i];
+        if (at >= 0)
+            changed[at] = bias == -INFINITY ? bias : changed[at] + bias; /* also if the logit is +inf */
     }
 }
 
@@ -51,7 +59,7 @@ void process_late(const mr_sampler *s, candidates *c) {
         return; /* the text of the grammar is complete and cannot continue */
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < p->n_late_ids; i++)
-        changed[p->late_ids[i]] = -INFINITY;
+        forbid(c, changed, p->late_ids[i]);
 }
 
 /* Whether the ids that were generated last are these n ids. */
@@ -68,5 +76,5 @@ void process_bad_words(const mr_sampler *s, candidates *c) {
     const int32_t *word = s->params.bad_words, *end = word + s->params.n_bad_words;
     for (; word < end; word += 1 + *word)
         if (ends_in(s, word + 1, *word - 1))
-            candidates_changed(c)[word[*word]] = -INFINITY;
+            forbid(c, candidates_changed(c), word[*word]);
 }

@@ -76,7 +76,7 @@ static void bins_fill(const candidates *c, const float *scores, uint32_t prefix,
     uint32_t mask = (UINT32_C(1) << n_bits) - 1;
     uint32_t prefix_mask = (uint32_t)(UINT64_C(0xffffffff) << (shift + n_bits));
     for (int32_t i = 0; i < c->n; i++) {
-        uint32_t key = logit_key(scores[i]);
+        uint32_t key = mr_logit_key(scores[i]);
         if (((key ^ prefix) & prefix_mask) == 0)
             bins[key >> shift & mask] += weights[i];
     }
@@ -94,10 +94,10 @@ cut candidates_cut(const candidates *c, const float *scores, uint64_t target) {
     }
     /* target is now the mass that the tokens with exactly this score must add, taken by rising id. */
     for (int32_t i = 0;; i++) {
-        if (logit_key(scores[i]) != key)
+        if (mr_logit_key(scores[i]) != key)
             continue;
         if (c->scratch->weights[i] >= target)
-            return (cut){key_logit(key), candidates_id(c, i)};
+            return (cut){mr_key_logit(key), candidates_id(c, i)};
         target -= c->scratch->weights[i];
     }
 }
@@ -112,7 +112,7 @@ uint64_t candidates_target(double share, uint64_t total) {
 /* --- The highest: one pass, in which most blocks are below the root of the heap ---------------------------------- */
 
 static uint64_t top_entry(float logit, int32_t id) {
-    return (uint64_t)logit_key(logit) << 32 | (uint32_t)~id;
+    return (uint64_t)mr_logit_key(logit) << 32 | (uint32_t)~id;
 }
 
 /* Moves the entry at a node down to its place. */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "engine/base/fmath.h"
+#include "engine/base/top.h"
 #include "engine/sample/sampler.h"
 #include "engine/sample/weights.h"
 
@@ -63,8 +63,22 @@ cut candidates_cut(const candidates *c, const float *scores, uint64_t target);
 /* Returns the share of total, rounded up, as a target for candidates_cut. */
 uint64_t candidates_target(double share, uint64_t total);
 
-/* Returns logits of all tokens that may be changed. The first call makes the copy. */
+/* Returns logits of all candidates that may be changed. The first call makes the copy. */
 float *candidates_changed(candidates *c);
+/* Returns which candidate a token of the vocabulary is; -1 for none. */
+static inline int32_t candidates_find(const candidates *c, int32_t id) {
+    if (!c->ids)
+        return id;
+    int32_t first = 0, last = c->n; /* in [first, last), if it is there */
+    while (last - first > 1) {
+        int32_t middle = first + (last - first) / 2;
+        if (c->ids[middle] <= id)
+            first = middle;
+        else
+            last = middle;
+    }
+    return c->n > 0 && c->ids[first] == id ? first : -1;
+}
 
 /* Puts the k highest candidates (1 <= k <= n) into scratch->weights, as a heap with the lowest of them at [0]. With
  * sorted they are in falling order instead. */
@@ -88,17 +102,9 @@ static inline bool block_reaches(const float *x, float limit) {
     return n > 0;
 }
 
-/* Returns a number that has the order of the logits. Both zeros give the same number. */
-static inline uint32_t logit_key(float logit) {
-    uint32_t u = mr_f32_bits(logit + 0.0f);
-    return u >> 31 ? ~u : u | UINT32_C(1) << 31;
-}
-static inline float key_logit(uint32_t key) {
-    return mr_bits_f32(key >> 31 ? key ^ UINT32_C(1) << 31 : ~key);
-}
 /* Entries of candidates_top: a number that is higher for a higher logit, and with equal logits for a lower id. */
 static inline float top_logit(uint64_t entry) {
-    return key_logit((uint32_t)(entry >> 32));
+    return mr_key_logit((uint32_t)(entry >> 32));
 }
 static inline int32_t top_id(uint64_t entry) {
     return (int32_t) ~(uint32_t)entry;

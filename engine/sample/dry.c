@@ -43,9 +43,9 @@ void process_dry(const mr_sampler *s, candidates *c) {
             longest[next] = length;
     }
     for (int32_t i = 1; i < n; i++) {
-        int32_t next = history_id(s, i - 1);
-        if (longest[next] > 0)
-            changed[next] -= penalty_of(p, longest[next]);
+        int32_t next = history_id(s, i - 1), at = candidates_find(c, next);
+        if (longest[next] > 0 && at >= 0)
+            changed[at] -= penalty_of(p, longest[next]);
         longest[next] = 0;
     }
 }

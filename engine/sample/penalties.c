@@ -10,9 +10,9 @@ void process_penalty(const mr_sampler *s, candidates *c) {
         return;
     float *changed = candidates_changed(c);
     for (int32_t i = 0; i < n; i++) {
-        int32_t id = history_id(s, i);
-        if (seen[id]++ == 0) /* a token that occurs twice is changed once */
-            changed[id] = changed[id] > 0.0f ? changed[id] / p : changed[id] * p;
+        int32_t id = history_id(s, i), at = candidates_find(c, id);
+        if (seen[id]++ == 0 && at >= 0) /* a token that occurs twice is changed once */
+            changed[at] = changed[at] > 0.0f ? changed[at] / p : changed[at] * p;
     }
     for (int32_t i = 0; i < n; i++)
         seen[history_id(s, i)] = 0;
@@ -27,9 +27,9 @@ void process_presence(const mr_sampler *s, candidates *c) {
     for (int32_t i = 0; i < n; i++)
         counts[history_id(s, i)]++;
     for (int32_t i = 0; i < n; i++) {
-        int32_t id = history_id(s, i);
-        if (counts[id] > 0)
-            changed[id] -= (float)counts[id] * frequency + presence;
+        int32_t id = history_id(s, i), at = candidates_find(c, id);
+        if (counts[id] > 0 && at >= 0)
+            changed[at] -= (float)counts[id] * frequency + presence;
         counts[id] = 0;
     }
 }

@@ -49,7 +49,8 @@ static inline int32_t history_count(const mr_sampler *s, int32_t n) {
     return n < 0 || n > s->window_count ? s->window_count : n;
 }
 
-/* Processors that change logits. They get all tokens (c->ids is NULL), and max_logit is not set yet. */
+/* Processors that change logits. They get all tokens (c->ids is NULL) or the first ones of a row (mr_top; no mask), and
+ * max_logit is not set yet. */
 void process_bias(const mr_sampler *s, candidates *c);
 void process_mask(const mr_sampler *s, candidates *c);
 void process_late(const mr_sampler *s, candidates *c);

@@ -222,18 +222,39 @@ static int32_t draw(mr_sampler *s, const candidates *c) {
 /* Runs the processors that change logits. Sets the highest logit and the id that has it, or returns an error. */
 static mr_status change(const mr_sampler *s, candidates *c, int32_t *out_best, mr_err *err) {
     long long position = (long long)c->row->position;
-    c->max_logit = candidates_max(c->logits, c->n, out_best);
-    if (*out_best < 0)
+    const float *original = c->logits;
+    int32_t best;
+    c->max_logit = candidates_max(c->logits, c->n, &best);
+    if (best < 0 || c->n == 0)
         return mr_err_set(err, MR_E_NUMERICS, "a logit at position %lld is not a number", position);
     if (c->max_logit == -INFINITY)
         return mr_err_set(err, MR_E_NUMERICS, "no token is possible at position %lld: all logits are -inf", position);
     for (size_t i = 0; i < N_ITEMS(changing_processors); i++)
         changing_processors[i](s, c);
-    if (c->logits != c->row->logits)
-        c->max_logit = candidates_max(c->logits, c->n, out_best);
+    if (c->logits != original)
+        c->max_logit = candidates_max(c->logits, c->n, &best);
     if (c->max_logit == -INFINITY)
         return mr_err_set(err, MR_E_INVALID, "no token is possible at position %lld: mask and biases leave none",
                           position);
+    *out_best = candidates_id(c, best);
+    return MR_OK;
+}
+
+/* Makes all tokens, or the first ones of the row, candidates. */
+static mr_status begin(const mr_sampler *s, const mr_sampler_row *row, candidates *c, mr_err *err) {
+    if (!row->top) {
+        c->n = s->n_vocab;
+        c->logits = row->logits;
+        return MR_OK;
+    }
+    if (row->mask || !mr_sampler_can_use_top(s))
+        return mr_err_set(err, MR_E_INVALID, "position %lld needs the logits of all tokens, not of the first %d",
+                          (long long)row->position, row->top->n);
+    if (row->top->n < 0 || row->top->n > MR_TOP_TOKENS || row->top->n > s->n_vocab)
+        return mr_err_set(err, MR_E_NUMERICS, "a device has found %d first tokens among %d", row->top->n, s->n_vocab);
+    c->n = row->top->n;
+    c->logits = row->top->logits;
+    c->ids = row->top->ids;
     return MR_OK;
 }
 
@@ -241,9 +262,11 @@ mr_status mr_sampler_sample(mr_sampler *s, mr_sampler_scratch *scratch, const mr
                             mr_err *err) {
     MR_ASSERT(scratch->n_vocab >= s->n_vocab);
     mr_thread_set_denormals_flushed();
-    candidates c = {.scratch = scratch, .n = s->n_vocab, .logits = row->logits, .row = row};
-    int32_t best_id;
-    mr_status status = change(s, &c, &best_id, err);
+    candidates c = {.scratch = scratch, .row = row};
+    int32_t best_id = 0;
+    mr_status status = begin(s, row, &c, err);
+    if (status == MR_OK)
+        status = change(s, &c, &best_id, err);
     if (status != MR_OK)
         return status;
     if (s->params.temperature == 0.0f) {

@@ -43,9 +43,11 @@
 #ifndef MR_ENGINE_SAMPLE_SAMPLER_H
 #define MR_ENGINE_SAMPLE_SAMPLER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/status.h"
+#include "engine/base/top.h"
 
 enum {
     MR_SAMPLER_MAX_VOCAB = 1 << 22,
@@ -116,8 +118,15 @@ MR_MUST_USE mr_status mr_sampler_accept(mr_sampler *sampler, int32_t id, mr_err 
 /* Returns Mirostat's bound of surprise in bits, after the last accepted id; 2 * tau at the start. */
 double mr_sampler_mirostat_mu(const mr_sampler *sampler);
 
+/* Whether the next token follows from the first tokens of its row (mr_top): the same id, or the same error, as from all
+ * logits. Ask before the row is computed, after all earlier ids were accepted. True for greedy sampling and for
+ * top-k, if logits are only lowered, and not too many of them: biases, penalties, bad words and late ids. A row with a
+ * mask needs all logits in any case. */
+bool mr_sampler_can_use_top(const mr_sampler *sampler);
+
 typedef struct mr_sampler_row {
-    const float *logits; /* [n_vocab], not modified */
+    const float *logits; /* [n_vocab], not modified. With top: not read */
+    const mr_top *top;   /* instead of logits, if mr_sampler_can_use_top; else NULL */
     /* Token i may come if bit i % 64 of word i / 64 is set. Bits beyond the vocabulary are ignored. NULL: all tokens
      * may come. */
     const uint64_t *mask;
@@ -126,7 +135,8 @@ typedef struct mr_sampler_row {
 
 /* Chooses a token. Allocates nothing. Later results depend on the accepted ids alone, not on how often this function
  * was called. scratch must have room for n_vocab tokens. MR_E_NUMERICS: a logit is NaN, or all logits are -inf.
- * MR_E_INVALID: all logits are -inf after mask, biases and penalties have changed them. */
+ * MR_E_INVALID: all logits are -inf after mask, biases and penalties have changed them; or top was passed where it is
+ * not enough. */
 MR_MUST_USE mr_status mr_sampler_sample(mr_sampler *sampler, mr_sampler_scratch *scratch, const mr_sampler_row *row,
                                         int32_t *out_id, mr_err *err);
 
@@ -144,5 +154,9 @@ typedef struct mr_logprobs {
  * scratch must have room for n_vocab tokens. MR_E_NUMERICS: a logit is NaN, or all logits are -inf. */
 MR_MUST_USE mr_status mr_logprobs_get(mr_sampler_scratch *scratch, const float *logits, int32_t n_vocab, int32_t id,
                                       int32_t n_top, mr_logprobs *out);
+/* The same from the first tokens of the row. MR_E_INVALID: the token is not among them; an id that was sampled from
+ * them is. */
+MR_MUST_USE mr_status mr_logprobs_get_top(mr_sampler_scratch *scratch, const mr_top *top, int32_t id, int32_t n_top,
+                                          mr_logprobs *out);
 
 #endif

@@ -3,17 +3,8 @@
 #ifndef MR_ENGINE_SAMPLE_WEIGHTS_BODY_H
 #define MR_ENGINE_SAMPLE_WEIGHTS_BODY_H
 
-#include "engine/base/fmath.h"
+#include "engine/base/top.h"
 #include "engine/sample/weights.h"
-
-/* Rounds x in [0, 2^51]: adding 2^52 rounds x to the last bit of the mantissa. */
-static inline uint64_t round_u64(double x) {
-    const double magic = 0x1p52;
-    double shifted = x + magic;
-    uint64_t u;
-    memcpy(&u, &shifted, sizeof u);
-    return u - UINT64_C(0x4330000000000000);
-}
 
 static inline uint64_t weights_body(const float *logits, int32_t n, float max, float temperature,
                                     uint64_t *restrict out_weights) {
@@ -21,7 +12,7 @@ static inline uint64_t weights_body(const float *logits, int32_t n, float max, f
     for (int32_t i = 0; i < n; i++) {
         float below = (logits[i] - max) / temperature;
         below = logits[i] == max ? 0.0f : below; /* also for two infinities */
-        uint64_t w = round_u64((double)mr_expf(below) * 0x1p40);
+        uint64_t w = mr_weight_of(below);
         out_weights[i] = w;
         sum += w;
     }
