@@ -95,6 +95,9 @@ int32_t cpu_count_expert_tasks(const cpu_backend *be, const cpu_node *n);
 void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx, int32_t n_tasks, int thread_idx);
 void cpu_run_expert_sum(const cpu_node *n, int32_t row);
 
+/* --- First tokens: cpu_top.c --- */
+void cpu_run_top(const cpu_node *n, int32_t row);
+
 /* --- Attention: cpu_attention.c --- */
 /* Sets the cut of the node: one of cuts[*n_cuts] that can be shared, or a new one, which is appended. Call this for the
  * nodes in the order of their groups. */

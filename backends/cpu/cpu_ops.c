@@ -285,6 +285,9 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     case MR_OP_EXPERT_SUM:
         cpu_run_expert_sum(n, row);
         return;
+    case MR_OP_TOP:
+        cpu_run_top(n, row);
+        return;
     case MR_OP_TAKE_ROWS: {
         int32_t from = ((const int32_t *)cpu_data(n->in[1]))[row];
         memcpy(y, cpu_data(x) + (size_t)from * x->row_bytes, (size_t)x->ne[0] * sizeof(float));

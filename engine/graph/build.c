@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/mem.h"
+#include "engine/base/top.h"
 #include "engine/graph/graph_internal.h"
 
 mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err) {
@@ -17,6 +18,7 @@ mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out
     g->max_rows[MR_ROWS_FIXED] = 1;
     g->max_rows[MR_ROWS_STEP] = max_rows;
     g->max_rows[MR_ROWS_OUT] = max_out_rows;
+    g->max_rows[MR_ROWS_TOP] = max_out_rows;
     g->max_rows[MR_ROWS_HIDDEN] = max_rows;
     *out = g;
     return MR_OK;
@@ -544,5 +546,20 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
         return MR_NO_TENSOR;
     n->in[0] = x;
     n->in[1] = rows;
+    return out;
+}
+
+int32_t mr_graph_top(mr_graph *g, int32_t logits) {
+    const mr_tensor *t = want(g, logits, MR_TYPE_F32, 0, "logits of top");
+    if (!t)
+        return MR_NO_TENSOR;
+    if (t->row_count != MR_ROWS_OUT)
+        return fail(g, MR_E_INVALID, "top: the logits must have the row count of outputs");
+    int32_t out =
+        new_tensor(g, "top", MR_TYPE_I32, (int32_t)(sizeof(mr_top) / sizeof(int32_t)), MR_ROWS_TOP, MR_STORAGE_WORK);
+    mr_node *n = graph_add_node(g, MR_OP_TOP, out);
+    if (!n)
+        return MR_NO_TENSOR;
+    n->in[0] = logits;
     return out;
 }

@@ -43,6 +43,7 @@ const char *mr_op_name(mr_op op) {
         [MR_OP_SCALE] = "scale",
         [MR_OP_SOFT_CAP] = "soft_cap",
         [MR_OP_TAKE_ROWS] = "take_rows",
+        [MR_OP_TOP] = "top",
         [MR_OP_ROUTE] = "route",
         [MR_OP_EXPERT_ROWS] = "expert_rows",
         [MR_OP_EXPERT_MATMUL] = "expert_matmul",

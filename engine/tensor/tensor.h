@@ -37,6 +37,7 @@ typedef enum mr_row_count {
     MR_ROWS_FIXED,  /* all of ne[1] */
     MR_ROWS_STEP,   /* the rows of the step */
     MR_ROWS_OUT,    /* the rows whose logits are computed */
+    MR_ROWS_TOP,    /* those of MR_ROWS_OUT, from the first one on, of which only the first tokens are wanted */
     MR_ROWS_HIDDEN, /* the rows whose activations in front of the output matrix are returned */
     /* The slots of experts for the rows of the step: row r has slots r * used .. r * used + used - 1, in routing
      * order. */
@@ -59,8 +60,8 @@ typedef struct mr_tensor {
 } mr_tensor;
 
 /* The operations of a graph. Each comment lists the inputs in the order of mr_node.in, then the output.
- * Shapes are [columns, rows] with columns innermost. R: rows of the step. O: rows that TAKE_ROWS copies. d: width
- * of the model. H: query heads. G: KV heads. D: elements of a
+ * Shapes are [columns, rows] with columns innermost. R: rows of the step. O: rows that TAKE_ROWS copies. T: rows of
+ * MR_ROWS_TOP. d: width of the model. H: query heads. G: KV heads. D: elements of a
  * head of queries and keys, V: of values. E: experts. U: experts that each row uses. S = R*U: slots of
  * experts. "or none": the input may be MR_NO_TENSOR. A8: 8-bit activations (type.h). "Rule" names a rule of
  * engine/NUMERICS.md. */
@@ -104,6 +105,9 @@ typedef enum mr_op {
     MR_OP_SOFT_CAP,
     /* Copies the rows with these indices. in: x [n, R] f32, rows [1, O] i32; out [n, O] f32. */
     MR_OP_TAKE_ROWS,
+    /* The first tokens of each row and the sum of all weights, the mr_top of engine/base/top.h. in: logits [n, O] f32;
+     * out [sizeof(mr_top) / 4, T] i32, for the first T rows. Every device computes the same, with any numerics. */
+    MR_OP_TOP,
     /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out
      * [2U, R] i32: the U experts in routing order, then the bits of their f32 weights. */
     MR_OP_ROUTE,
