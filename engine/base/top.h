@@ -20,6 +20,8 @@ typedef struct mr_top {
     float logits[MR_TOP_TOKENS];
 } mr_top;
 
+enum { MR_TOP_COLUMNS = sizeof(mr_top) / sizeof(int32_t) }; /* of a tensor with an mr_top in each row */
+
 /* Returns a number that has the order of the logits. Both zeros, and what is flushed to zero, give the same number. */
 MR_INLINE uint32_t mr_logit_key(float logit) {
     uint32_t u = mr_f32_bits(logit + 0.0f);

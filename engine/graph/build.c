@@ -555,8 +555,7 @@ int32_t mr_graph_top(mr_graph *g, int32_t logits) {
         return MR_NO_TENSOR;
     if (t->row_count != MR_ROWS_OUT)
         return fail(g, MR_E_INVALID, "top: the logits must have the row count of outputs");
-    int32_t out =
-        new_tensor(g, "top", MR_TYPE_I32, (int32_t)(sizeof(mr_top) / sizeof(int32_t)), MR_ROWS_TOP, MR_STORAGE_WORK);
+    int32_t out = new_tensor(g, "top", MR_TYPE_I32, MR_TOP_COLUMNS, MR_ROWS_TOP, MR_STORAGE_WORK);
     mr_node *n = graph_add_node(g, MR_OP_TOP, out);
     if (!n)
         return MR_NO_TENSOR;

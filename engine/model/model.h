@@ -75,6 +75,7 @@ typedef struct mr_stage_io {
     int32_t hidden_rows; /* tail: [1, H] i32 */
     int32_t x_out;       /* all but the tail: [d, R] f32 */
     int32_t logits;      /* tail: [vocabulary, O] f32 */
+    int32_t top;         /* tail, where a device finds them: [an mr_top, T] i32, the first tokens of the first T of O */
     int32_t hidden;      /* tail: [d, H] f32, after the output norm */
 } mr_stage_io;
 

@@ -1,6 +1,7 @@
 /* engine/model/stage_graph.c - builds the graph of a layer range, from the inputs to the activations or logits. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/fmath.h"
+#include "engine/base/top.h"
 #include "engine/model/weights_internal.h"
 
 /* Adds a weight to the graph, with its place on each backend that holds it. Returns MR_NO_TENSOR for a weight that the
@@ -22,7 +23,7 @@ static int32_t use(mr_graph *g, const mr_weights *ws, const weight *w) {
 }
 
 static void add_inputs(mr_graph *g, const mr_weights *ws, mr_stage_io *io) {
-    *io = (mr_stage_io){MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR,
+    *io = (mr_stage_io){MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR,
                         MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
     if (weights_is_head(ws))
         io->ids = mr_graph_input(g, "ids", MR_TYPE_I32, 1, MR_ROWS_STEP);
@@ -111,6 +112,25 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t idx, int32_t bloc
     return ctx;
 }
 
+/* Whether first tokens are found for this stage: if a device computes the logits and can find them, and if they are
+ * fewer bytes than the logits. In the host's memory the sampler reads logits where they are. */
+static bool finds_top(const mr_weights *ws) {
+    mr_tensor tensors[2];
+    const mr_node node = {.op = MR_OP_TOP,
+                          .in = {0, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR},
+                          .out = 1};
+    int32_t n_vocab = ws->info->vocab_size, b = 0;
+    while (b < ws->backends.n - 1 && !ws->output.at[b].is_used)
+        b++;
+    mr_backend *be = ws->backends.at[b];
+    mr_device_info device;
+    be->ops->describe(be, &device);
+    return !device.host_addressable && device.exact && (size_t)n_vocab * sizeof(float) > sizeof(mr_top) &&
+           mr_tensor_init(&tensors[0], "logits", MR_TYPE_F32, n_vocab, 1, MR_STORAGE_OUTPUT, MR_ROWS_OUT) &&
+           mr_tensor_init(&tensors[1], "top", MR_TYPE_I32, MR_TOP_COLUMNS, 1, MR_STORAGE_OUTPUT, MR_ROWS_TOP) &&
+           be->ops->supports(be, tensors, &node);
+}
+
 mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *state, const mr_stage_shape *shape,
                                mr_graph **out, mr_stage_io *out_io, mr_err *err) {
     mr_graph *g;
@@ -140,6 +160,10 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
         x = mr_graph_matmul(g, use(g, ws, &ws->output), x, MR_NO_TENSOR, MR_NO_TENSOR);
         io.logits = scale_if(g, x, ws->info->logit_scale);
         mr_graph_output(g, io.logits);
+        if (finds_top(ws)) {
+            io.top = mr_graph_top(g, io.logits);
+            mr_graph_output(g, io.top);
+        }
     } else {
         io.x_out = x;
         mr_graph_output(g, x);

@@ -149,8 +149,10 @@ static void fill_rows(trial *t, const trial_step *step) {
         rows->positions[r] = step->deep ? t->depth - 1 : 0;
         rows->slots[r] = step->deep ? (r + 1) * t->depth - 1 : r; /* a KV slot of its own for each row */
         rows->row_seq[r] = r;
-        if (r < step->n_out)
-            rows->out_rows[r] = r;
+        if (r >= step->n_out)
+            continue;
+        rows->out_rows[r] = r;
+        rows->only_top[r] = mr_stage_has_top(t->stage) && mr_sampler_can_use_top(t->sampler);
     }
 }
 
@@ -166,7 +168,9 @@ mr_status trial_run(trial *t, const trial_step *step, double *out_seconds, mr_er
     const mr_stage_step run = {.x_in = x, .x_out = t->x_out, .progress = c->progress, .progress_ctx = c->ctx};
     mr_status status = mr_stage_run(t->stage, &run, err);
     for (int32_t r = 0; r < step->n_out && status == MR_OK; r++) {
-        const mr_sampler_row row = {.logits = mr_stage_logits(t->stage, r), .position = 1};
+        mr_sampler_row row = {.top = mr_stage_top(t->stage, r), .position = 1};
+        if (!row.top)
+            row.logits = mr_stage_logits(t->stage, r);
         status = mr_sampler_sample(t->sampler, t->scratch, &row, &id, err);
     }
     *out_seconds = (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S;

@@ -32,6 +32,7 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, stage_bucket *out, 
         s->needs_host = s->needs_host || stats.needs_host;
         s->n_copies = stats.n_copies > s->n_copies ? stats.n_copies : s->n_copies;
         s->record_bytes = stats.record_bytes > s->record_bytes ? stats.record_bytes : s->record_bytes;
+        note_copy(out->graph, out->io.top, &s->top_bytes);
         note_copy(out->graph, out->io.logits, &s->logits_bytes);
         note_copy(out->graph, out->io.hidden, &s->hidden_bytes);
     }
@@ -109,29 +110,40 @@ static mr_status place_buckets(mr_stage *s, mr_err *err) {
     return status;
 }
 
-static void point_rows(mr_step_rows *rows, int32_t *arrays, int32_t max_rows) {
-    *rows = (mr_step_rows){
+enum { ROW_ARRAYS = 7 }; /* of a slot: those of its rows, and out_place */
+
+static void point_rows(stage_slot *slot, int32_t *arrays, bool *only_top, int32_t max_rows) {
+    slot->rows = (mr_step_rows){
         .ids = arrays,
         .positions = arrays + max_rows,
         .slots = arrays + 2 * max_rows,
         .row_seq = arrays + 3 * max_rows,
         .out_rows = arrays + 4 * max_rows,
+        .only_top = only_top,
         .hidden_rows = arrays + 5 * max_rows,
     };
+    slot->out_place = arrays + 6 * max_rows;
+}
+
+/* Of record and copies. An mr_top wants 8 bytes of alignment, and comes first. */
+static size_t bytes_of_slot(const mr_stage *s) {
+    return mr_round_up(s->top_bytes + s->record_bytes + s->logits_bytes + s->hidden_bytes, 64);
 }
 
 /* Takes the memory of each slot: rows, flight, and what goes to devices and comes back. */
 static mr_status create_slots(mr_stage *s, mr_err *err) {
     int32_t max_rows = s->config.max_rows;
-    size_t slot_bytes = s->record_bytes + s->logits_bytes + s->hidden_bytes;
-    s->row_arrays = mr_alloc_array(MR_STAGE_STEPS * 6 * (size_t)max_rows, sizeof *s->row_arrays);
-    if (!s->row_arrays)
+    size_t slot_bytes = bytes_of_slot(s);
+    s->row_arrays = mr_alloc_array((size_t)MR_STAGE_STEPS * ROW_ARRAYS * (size_t)max_rows, sizeof *s->row_arrays);
+    s->only_top = mr_alloc_array(MR_STAGE_STEPS * (size_t)max_rows, sizeof *s->only_top);
+    if (!s->row_arrays || !s->only_top)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the rows of a step");
     mr_status status = mr_pinned_create(&s->backends, MR_STAGE_STEPS * slot_bytes, &s->staging, err);
     for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++) {
         stage_slot *slot = &s->slots[i];
-        point_rows(&slot->rows, s->row_arrays + i * 6 * max_rows, max_rows);
-        slot->record = s->staging.data + (size_t)i * slot_bytes;
+        point_rows(slot, s->row_arrays + i * ROW_ARRAYS * max_rows, s->only_top + i * max_rows, max_rows);
+        slot->top.copy = s->staging.data + (size_t)i * slot_bytes;
+        slot->record = slot->top.copy + s->top_bytes;
         slot->logits.copy = slot->record + s->record_bytes;
         slot->hidden.copy = slot->logits.copy + s->logits_bytes;
         status = mr_graph_flight_create(s->n_copies, &slot->flight, err);
@@ -254,6 +266,7 @@ void mr_stage_destroy(mr_stage *s) {
     mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
     mr_free(s->row_arrays);
+    mr_free(s->only_top);
     mr_free(s->zeros);
     mr_free(s);
 }
@@ -267,7 +280,7 @@ static size_t pages_of(size_t bytes) {
 }
 
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
-    mr_stage_sizes sizes = {.work_bytes = MR_STAGE_STEPS * (s->record_bytes + s->logits_bytes + s->hidden_bytes)};
+    mr_stage_sizes sizes = {.work_bytes = MR_STAGE_STEPS * bytes_of_slot(s)};
     for (int32_t b = 0; b < s->backends.n; b++) {
         mr_stage_bytes bytes = {.weights = mr_weights_bytes_on(s->weights, b),
                                 .kv = mr_stage_state_kv_bytes(s->state, b),

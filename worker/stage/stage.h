@@ -18,6 +18,7 @@
 #define MR_WORKER_STAGE_STAGE_H
 
 #include "backends/backend.h"
+#include "engine/base/top.h"
 #include "engine/gguf/model_info.h"
 #include "engine/model/model.h"
 #include "worker/stage/synthetic.h"
@@ -71,15 +72,18 @@ mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
  * block table. step.c checks values that come from a peer. */
 typedef struct mr_step_rows {
     int32_t n_rows, n_out, n_hidden;
-    int32_t *ids;         /* [max_rows], head only */
-    int32_t *positions;   /* [max_rows] */
-    int32_t *slots;       /* [max_rows]: KV block * MR_KV_BLOCK + position % MR_KV_BLOCK */
-    int32_t *row_seq;     /* [max_rows]: sequence slot */
-    int32_t *out_rows;    /* [max_out_rows]: rows that want logits, tail only */
+    int32_t *ids;       /* [max_rows], head only */
+    int32_t *positions; /* [max_rows] */
+    int32_t *slots;     /* [max_rows]: KV block * MR_KV_BLOCK + position % MR_KV_BLOCK */
+    int32_t *row_seq;   /* [max_rows]: sequence slot */
+    int32_t *out_rows;  /* [max_out_rows]: rows that want logits, tail only */
+    bool *only_top;     /* [max_out_rows]: of this out row mr_stage_top is enough. All false without mr_stage_has_top */
     int32_t *hidden_rows; /* [max_rows]: rows whose hidden row (behind the output norm) is wanted, tail only */
 } mr_step_rows;
-/* The rows of the next step to be started. */
+/* The rows of the next step to be started. They are those of an earlier step, or zeros at first. */
 mr_step_rows *mr_stage_rows(mr_stage *s);
+/* Whether the stage can find the first tokens of out rows on a device. Their logits are not copied then. */
+bool mr_stage_has_top(const mr_stage *s);
 
 /* Entries [first, first + n) of a sequence slot's block table, from the next start on. blocks is copied. */
 MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,
@@ -116,8 +120,10 @@ MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_er
 /* How long the device worked for the step that ended last, by its own clock; 0: not known. */
 int64_t mr_stage_device_ns(const mr_stage *s);
 /* Results of the step that ended last; zeros if the stage is synthetic. Logits: [vocabulary], out_row: an index into
- * out_rows. Hidden: [d_model], behind the output norm, i: an index into hidden_rows. */
+ * out_rows. Hidden: [d_model], behind the output norm, i: an index into hidden_rows. An out row with only_top has no
+ * logits; mr_stage_top returns NULL for all other rows. */
 const float *mr_stage_logits(const mr_stage *s, int32_t out_row);
+const mr_top *mr_stage_top(const mr_stage *s, int32_t out_row);
 const float *mr_stage_hidden(const mr_stage *s, int32_t i);
 
 #endif

@@ -28,8 +28,10 @@ typedef struct stage_slot {
     mr_step_rows rows;
     stage_bucket *bucket;
     mr_stage_step step;
-    uint8_t *record; /* the i32 inputs as the graph wants them */
-    stage_result logits, hidden;
+    uint8_t *record;    /* the i32 inputs as the graph wants them */
+    int32_t *out_place; /* [max_rows]: the row of the graph that an out row has. Those with only_top come first */
+    int32_t n_top;      /* how many have only_top */
+    stage_result top, logits, hidden;
     mr_graph_flight *flight;
 } stage_slot;
 
@@ -44,15 +46,17 @@ struct mr_stage {
     stage_bucket buckets[STAGE_MAX_BUCKETS];
     int32_t n_buckets;
     bool reuses_graphs;
-    bool needs_host;                   /* in some step: steps are not started one behind the other */
-    int32_t n_copies;                  /* the most in one graph */
-    stage_slot slots[MR_STAGE_STEPS];  /* step i is in slot i % MR_STAGE_STEPS */
-    uint64_t n_started, n_ended;       /* steps */
-    int32_t *row_arrays;               /* memory of the rows of all slots */
-    size_t record_bytes;               /* the most that a graph needs */
-    size_t logits_bytes, hidden_bytes; /* of the copies of a slot; 0: these results lie in the host's memory */
-    mr_pinned staging;                 /* of the records and copies of all slots */
-    float *zeros;                      /* [the longest row]: each result row of a synthetic stage; else NULL */
+    bool needs_host;                  /* in some step: steps are not started one behind the other */
+    int32_t n_copies;                 /* the most in one graph */
+    stage_slot slots[MR_STAGE_STEPS]; /* step i is in slot i % MR_STAGE_STEPS */
+    uint64_t n_started, n_ended;      /* steps */
+    int32_t *row_arrays;              /* memory of the rows of all slots */
+    bool *only_top;                   /* the same */
+    size_t record_bytes;              /* the most that a graph needs */
+    /* Of the copies of a slot; 0: these results lie in the host's memory. */
+    size_t top_bytes, logits_bytes, hidden_bytes;
+    mr_pinned staging; /* of the records and copies of all slots */
+    float *zeros;      /* [the longest row]: each result row of a synthetic stage; else NULL */
 };
 
 /* Builds the bucket's graph anew in the memory of the old one (MILLRACE_GRAPH_REUSE=off), to measure what reuse

@@ -26,6 +26,10 @@ mr_step_rows *mr_stage_rows(mr_stage *s) {
     return &slot_of(s, s->n_started)->rows;
 }
 
+bool mr_stage_has_top(const mr_stage *s) {
+    return s->n_buckets > 0 && s->buckets[0].io.top != MR_NO_TENSOR;
+}
+
 bool mr_stage_runs_on_device(const mr_stage *s) {
     return !s->needs_host;
 }
@@ -43,8 +47,25 @@ void mr_stage_copy_block(mr_stage *s, int32_t from, int32_t to) {
         mr_stage_state_copy_block(s->state, from, to);
 }
 
+/* Chooses the rows of the graph for the out rows, and writes their list to the record. */
+static void place_out_rows(const mr_stage *s, stage_slot *slot) {
+    const mr_step_rows *r = &slot->rows;
+    int32_t n_top = 0, next_top = 0, tensor = slot->bucket->io.out_rows;
+    for (int32_t i = 0; i < r->n_out; i++)
+        n_top += r->only_top[i];
+    MR_ASSERT(n_top == 0 || mr_stage_has_top(s));
+    slot->n_top = n_top;
+    if (r->n_out == 0 || tensor == MR_NO_TENSOR)
+        return;
+    int32_t *list = (int32_t *)(void *)(slot->record + mr_graph_record_offset(slot->bucket->graph, tensor));
+    for (int32_t i = 0; i < r->n_out; i++) {
+        slot->out_place[i] = r->only_top[i] ? next_top++ : n_top++;
+        list[slot->out_place[i]] = r->out_rows[i];
+    }
+}
+
 /* Writes the inputs: the record by one set for each memory that holds any of it, and the rows of the stage before. */
-static mr_status set_inputs(const mr_stage *s, const stage_slot *slot, mr_err *err) {
+static mr_status set_inputs(const mr_stage *s, stage_slot *slot, mr_err *err) {
     const stage_bucket *b = slot->bucket;
     const mr_step_rows *r = &slot->rows;
     const struct {
@@ -52,24 +73,33 @@ static mr_status set_inputs(const mr_stage *s, const stage_slot *slot, mr_err *e
         const int32_t *values;
         int32_t n;
     } inputs[] = {
-        {b->io.ids, r->ids, r->n_rows},          {b->io.positions, r->positions, r->n_rows},
-        {b->io.slots, r->slots, r->n_rows},      {b->io.row_seq, r->row_seq, r->n_rows},
-        {b->io.out_rows, r->out_rows, r->n_out}, {b->io.hidden_rows, r->hidden_rows, r->n_hidden},
+        {b->io.ids, r->ids, r->n_rows},
+        {b->io.positions, r->positions, r->n_rows},
+        {b->io.slots, r->slots, r->n_rows},
+        {b->io.row_seq, r->row_seq, r->n_rows},
+        {b->io.hidden_rows, r->hidden_rows, r->n_hidden},
     };
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (inputs[i].tensor != MR_NO_TENSOR && inputs[i].n > 0)
             memcpy(slot->record + mr_graph_record_offset(b->graph, inputs[i].tensor), inputs[i].values,
                    (size_t)inputs[i].n * sizeof(int32_t));
+    place_out_rows(s, slot);
     mr_status status = mr_graph_set_record(b->graph, slot->record, err);
     if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
         status = mr_graph_set_rows(b->graph, b->io.x_in, slot->step.x_in, row_bytes(s), r->n_rows, err);
     return status;
 }
 
-/* Says where the host will read the first n rows of a result, and adds a read for those on a device. Only the tail has
+/* Rows [first, last) of a tensor. */
+typedef struct wanted_rows {
+    int32_t tensor, first, last;
+} wanted_rows;
+
+/* Says where the host will read these rows of a result, and adds a read for those on a device. Only the tail has
  * results. */
-static void expect_rows(const stage_bucket *b, int32_t tensor, int32_t n, stage_result *result, mr_graph_read *reads,
+static void expect_rows(const stage_bucket *b, wanted_rows want, stage_result *result, mr_graph_read *reads,
                         int32_t *n_reads) {
+    int32_t tensor = want.tensor, n = want.last - want.first;
     if (tensor == MR_NO_TENSOR || n == 0)
         return;
     result->row_bytes = mr_graph_tensor(b->graph, tensor)->row_bytes;
@@ -77,7 +107,8 @@ static void expect_rows(const stage_bucket *b, int32_t tensor, int32_t n, stage_
     if (result->first)
         return;
     result->first = result->copy;
-    reads[(*n_reads)++] = (mr_graph_read){tensor, 0, n, result->copy, result->row_bytes};
+    reads[(*n_reads)++] = (mr_graph_read){tensor, want.first, n, result->copy + (size_t)want.first * result->row_bytes,
+                                          result->row_bytes};
 }
 
 static mr_status run_synthetic(const mr_stage *s, stage_slot *slot, mr_err *err) {
@@ -85,6 +116,7 @@ static mr_status run_synthetic(const mr_stage *s, stage_slot *slot, mr_err *err)
         return mr_err_set(err, MR_E_CANCELLED, "told to end");
     if (slot->step.x_out)
         memset(slot->step.x_out, 0, (size_t)slot->rows.n_rows * row_bytes(s));
+    slot->n_top = 0;
     slot->logits = slot->hidden = (stage_result){.first = (const uint8_t *)s->zeros};
     return MR_OK;
 }
@@ -102,15 +134,19 @@ static mr_status start_graph(mr_stage *s, stage_slot *slot, mr_err *err) {
         status = set_inputs(s, slot, err);
     if (status != MR_OK)
         return status;
-    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows, [MR_ROWS_OUT] = r->n_out, [MR_ROWS_HIDDEN] = r->n_hidden},
+    mr_run run = {.n_rows = {[MR_ROWS_STEP] = r->n_rows,
+                             [MR_ROWS_OUT] = r->n_out,
+                             [MR_ROWS_TOP] = slot->n_top,
+                             [MR_ROWS_HIDDEN] = r->n_hidden},
                   .progress = slot->step.progress,
                   .progress_ctx = slot->step.progress_ctx};
-    mr_graph_read reads[3];
+    mr_graph_read reads[MR_GRAPH_MAX_READS];
     int32_t n_reads = 0;
     if (slot->step.x_out)
         reads[n_reads++] = (mr_graph_read){b->io.x_out, 0, r->n_rows, slot->step.x_out, row_bytes(s)};
-    expect_rows(b, b->io.logits, r->n_out, &slot->logits, reads, &n_reads);
-    expect_rows(b, b->io.hidden, r->n_hidden, &slot->hidden, reads, &n_reads);
+    expect_rows(b, (wanted_rows){b->io.top, 0, slot->n_top}, &slot->top, reads, &n_reads);
+    expect_rows(b, (wanted_rows){b->io.logits, slot->n_top, r->n_out}, &slot->logits, reads, &n_reads);
+    expect_rows(b, (wanted_rows){b->io.hidden, 0, r->n_hidden}, &slot->hidden, reads, &n_reads);
     return mr_graph_start(b->graph, &run, reads, n_reads, slot->flight, err);
 }
 
@@ -158,14 +194,20 @@ int64_t mr_stage_device_ns(const mr_stage *s) {
     return s->needs_host ? 0 : mr_graph_flight_ns(last_ended(s)->flight);
 }
 
-static const float *row_of(const stage_result *r, int32_t row) {
-    return (const float *)(r->first + (size_t)row * r->row_bytes);
+static const void *row_of(const stage_result *r, int32_t row) {
+    return r->first + (size_t)row * r->row_bytes;
 }
 
 const float *mr_stage_logits(const mr_stage *s, int32_t out_row) {
     const stage_slot *slot = last_ended(s);
+    MR_ASSERT(out_row >= 0 && out_row < slot->rows.n_out && !slot->rows.only_top[out_row]);
+    return row_of(&slot->logits, slot->out_place[out_row]);
+}
+
+const mr_top *mr_stage_top(const mr_stage *s, int32_t out_row) {
+    const stage_slot *slot = last_ended(s);
     MR_ASSERT(out_row >= 0 && out_row < slot->rows.n_out);
-    return row_of(&slot->logits, out_row);
+    return slot->rows.only_top[out_row] ? row_of(&slot->top, slot->out_place[out_row]) : NULL;
 }
 
 const float *mr_stage_hidden(const mr_stage *s, int32_t i) {

@@ -21,7 +21,14 @@ mr_status mr_step_ids_ready(mr_sequences *all, const Millrace__StepPlan *plan, b
     return MR_OK;
 }
 
-static void fill_run(mr_step_rows *rows, const mr_sequence *s, const Millrace__Run *run) {
+/* Whether the first tokens of the run's out row are enough to sample from. */
+static bool needs_only_top(const mr_stage *stage, const mr_sequence *s, const Millrace__Run *run) {
+    return run->want == MILLRACE__WANT__WANT_TOKEN && mr_stage_has_top(stage) && s->sampler && !s->grammar &&
+           mr_sampler_can_use_top(s->sampler);
+}
+
+static void fill_run(mr_stage *stage, const mr_sequence *s, const Millrace__Run *run) {
+    mr_step_rows *rows = mr_stage_rows(stage);
     for (uint32_t i = 0; i < run->n_rows; i++) {
         int32_t row = rows->n_rows++, position = (int32_t)(run->first_position + i);
         rows->ids[row] = run->n_ids > 0 ? (int32_t)run->ids[i] : s->last_id;
@@ -29,8 +36,10 @@ static void fill_run(mr_step_rows *rows, const mr_sequence *s, const Millrace__R
         rows->slots[row] = s->blocks[position / MR_KV_BLOCK] * MR_KV_BLOCK + position % MR_KV_BLOCK;
         rows->row_seq[row] = (int32_t)run->slot;
         bool is_last = i + 1 == run->n_rows;
-        if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS || (run->want == MILLRACE__WANT__WANT_TOKEN && is_last))
+        if (run->want == MILLRACE__WANT__WANT_ALL_LOGITS || (run->want == MILLRACE__WANT__WANT_TOKEN && is_last)) {
+            rows->only_top[rows->n_out] = needs_only_top(stage, s, run);
             rows->out_rows[rows->n_out++] = row;
+        }
         if (run->want == MILLRACE__WANT__WANT_ALL_HIDDEN || (run->want == MILLRACE__WANT__WANT_LAST_HIDDEN && is_last))
             rows->hidden_rows[rows->n_hidden++] = row;
     }
@@ -66,7 +75,7 @@ mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepP
                                          (const int32_t *)run->blocks, (int32_t)run->n_blocks, err);
         if (status != MR_OK)
             return status;
-        fill_run(rows, s, run);
+        fill_run(stage, s, run);
     }
     for (size_t i = 0; i < plan->n_copy_from; i++)
         mr_stage_copy_block(stage, (int32_t)plan->copy_from[i], (int32_t)plan->copy_to[i]);

@@ -126,10 +126,12 @@ static mr_status send_rows(mr_tail *t, const mr_stage *stage, uint64_t step, boo
 }
 
 /* Samples an id and adds the id to the history of the sequence. An error fails the sequence. */
-static mr_status choose(mr_tail *t, mr_sequence *s, const float *logits, int64_t position, int32_t *out_id,
-                        mr_err *err) {
+static mr_status choose(mr_tail *t, mr_sequence *s, const mr_stage *stage, int32_t out_row, int64_t position,
+                        int32_t *out_id, mr_err *err) {
     mr_grammar_state *grammar = s->grammar ? s->grammar->state : NULL;
-    mr_sampler_row row = {.logits = logits, .mask = grammar ? t->mask : NULL, .position = position};
+    mr_sampler_row row = {.top = mr_stage_top(stage, out_row), .mask = grammar ? t->mask : NULL, .position = position};
+    if (!row.top)
+        row.logits = mr_stage_logits(stage, out_row);
     int32_t id;
     mr_status status = s->grammar_status;
     if (status == MR_OK && grammar)
@@ -157,7 +159,7 @@ static mr_status sample(mr_tail *t, const mr_stage *stage, mr_sequence *s, const
     if (mr_stage_is_synthetic(stage))
         id = mr_synthetic_id(position, (int32_t)t->config.limits.n_vocab);
     else
-        row_status = choose(t, s, mr_stage_logits(stage, out_row), position, &id, err);
+        row_status = choose(t, s, stage, out_row, position, &id, err);
     millrace__token__init(token);
     token->slot = run->slot;
     token->generation = run->generation;
@@ -166,6 +168,16 @@ static mr_status sample(mr_tail *t, const mr_stage *stage, mr_sequence *s, const
     token->status = (uint32_t)row_status;
     token->mirostat_mu = mr_sampler_mirostat_mu(s->sampler);
     return MR_OK;
+}
+
+static mr_status get_logprobs(mr_tail *t, const mr_stage *stage, const token_source *from, int32_t id,
+                              mr_logprobs *out) {
+    const mr_top *top = mr_stage_top(stage, from->out_row);
+    int32_t n_top = from->sequence->n_top_logprobs;
+    if (top)
+        return mr_logprobs_get_top(t->scratch, top, id, n_top, out);
+    return mr_logprobs_get(t->scratch, mr_stage_logits(stage, from->out_row), (int32_t)t->config.limits.n_vocab, id,
+                           n_top, out);
 }
 
 /* Adds log-probabilities to those of the n tokens whose sequences want them. */
@@ -177,8 +189,7 @@ static void add_logprobs(mr_tail *t, const mr_stage *stage, size_t n) {
         mr_logprobs *l = &t->logprobs[i];
         if (!from->sequence->logprobs || token->status != MR_OK || mr_stage_is_synthetic(stage))
             continue;
-        if (mr_logprobs_get(t->scratch, mr_stage_logits(stage, from->out_row), (int32_t)t->config.limits.n_vocab,
-                            (int32_t)token->id, from->sequence->n_top_logprobs, l) == MR_OK) {
+        if (get_logprobs(t, stage, from, (int32_t)token->id, l) == MR_OK) {
             token->logprob = l->logprob;
             token->top_ids = (uint32_t *)l->top_ids;
             token->top_logprobs = l->top;
