@@ -19,6 +19,7 @@ const cuda_op *cuda_op_find(mr_op op) {
         [MR_OP_SCALE] = &cuda_op_scale,
         [MR_OP_SOFT_CAP] = &cuda_op_soft_cap,
         [MR_OP_TAKE_ROWS] = &cuda_op_take_rows,
+        [MR_OP_TOP] = &cuda_op_top,
         [MR_OP_ROUTE] = &cuda_op_route,
         [MR_OP_EXPERT_ROWS] = &cuda_op_expert_rows,
         [MR_OP_EXPERT_MATMUL] = &cuda_op_expert_matmul,

@@ -218,6 +218,7 @@ bool case_execute(trial *t, const mr_node *n) {
     const mr_run run = {.n_rows = {[MR_ROWS_FIXED] = 1,
                                    [MR_ROWS_STEP] = t->n_rows,
                                    [MR_ROWS_OUT] = t->n_rows,
+                                   [MR_ROWS_TOP] = t->n_rows,
                                    [MR_ROWS_HIDDEN] = t->n_rows,
                                    [MR_ROWS_SLOTS] = t->n_slots}};
     mr_program *program = NULL;

@@ -5,6 +5,7 @@
 
 #include "backends/digest/digest_case.h"
 #include "engine/base/fmath.h"
+#include "engine/base/top.h"
 
 static const mr_type TYPES[] = {MR_TYPE_F32, MR_TYPE_A8, MR_TYPE_BF16}; /* of activations */
 
@@ -106,6 +107,28 @@ static void run_take_rows(trial *t) {
     for (int32_t i = 0; i < 13; i++)
         ((int32_t *)case_row(t, n.in[1], 0))[i] = ROWS[i % CASE_COUNT(ROWS)];
     case_run(t, &n);
+}
+
+/* More tokens than are taken, many equal ones among them; the infinities; rows without a number and of -inf alone. */
+static void run_top(trial *t) {
+    static const int32_t WIDTHS[] = {40, 1024, 5000};
+    case_part(t, MR_OP_TOP, MR_DIGEST_NO_TYPE);
+    for (int32_t i = 0; i < CASE_COUNT(WIDTHS); i++) {
+        mr_node n = case_begin(t, MR_OP_TOP, 6);
+        n.in[0] = case_floats(t, 11 + i, WIDTHS[i]);
+        n.out = case_result(t, MR_TYPE_I32, MR_TOP_COLUMNS);
+        scale_rows(t, n.in[0], 0, 12.0f);
+        for (int32_t k = 0; k < WIDTHS[i]; k++) {
+            case_float_row(t, n.in[0], 1)[k] = k % 7 ? -1.0f : 0.25f;
+            case_float_row(t, n.in[0], 2)[k] *= 0x1p-126f;
+            case_float_row(t, n.in[0], 5)[k] = -INFINITY;
+        }
+        case_float_row(t, n.in[0], 3)[33] = INFINITY;
+        case_float_row(t, n.in[0], 4)[WIDTHS[i] - 1] = NAN;
+        t->tensors[n.in[0]].row_count = MR_ROWS_OUT;
+        t->tensors[n.out].row_count = MR_ROWS_TOP;
+        case_run(t, &n);
+    }
 }
 
 /* --- RoPE --------------------------------------------------------------------------------------------------------- */
@@ -258,6 +281,7 @@ void digest_rows(trial *t) {
     run_elements(t, MR_OP_SCALE);
     run_elements(t, MR_OP_SOFT_CAP);
     run_take_rows(t);
+    run_top(t);
     run_tables(t);
     run_rope(t);
     run_routes(t);

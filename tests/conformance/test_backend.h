@@ -92,6 +92,7 @@ const backend_kind *backend_kind_at(int i); /* NULL at the end of the list */
 void test_matmul(void **state);
 void test_matmul_shapes(void **state);
 void test_rows(void **state);
+void test_top(void **state);
 void test_experts(void **state);
 void test_heads(void **state);
 void test_rope(void **state);

@@ -129,6 +129,18 @@ static int32_t build_take(scene *s, const shape *p) {
     return mr_graph_take_rows(s->g, x, scene_ints(s, rows, MR_ROWS_OUT));
 }
 
+static int32_t build_top(scene *s, const shape *p) {
+    return mr_graph_top(s->g, scene_floats(s, p->k, MR_ROWS_OUT));
+}
+
+/* Vocabularies around the number of tokens that are taken. */
+void test_top(void **state) {
+    (void)state;
+    static const int32_t widths[] = {1, 100, 1023, 1024, 1025, 5000}, rows[] = {1, 5};
+    for (size_t i = 0; i < 12; i++)
+        expect_same("top", build_top, NULL, &(shape){.k = widths[i % 6], .rows = rows[i / 6]});
+}
+
 /* Kind and limit number i. */
 static mr_glu glu_of(size_t i) {
     return (mr_glu){.kind = (mr_glu_kind)(i % MR_GLU_KINDS), .limit = i % 3 ? 0.0f : 0.25f};

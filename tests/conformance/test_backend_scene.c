@@ -173,7 +173,7 @@ static void scene_close(scene *s) {
 
 static void run_once(scene *s) {
     mr_err err = {0};
-    mr_run run = {.n_rows = {1, s->max_rows[MR_ROWS_STEP], s->max_rows[MR_ROWS_OUT]}};
+    mr_run run = {.n_rows = {1, s->max_rows[MR_ROWS_STEP], s->max_rows[MR_ROWS_OUT], s->max_rows[MR_ROWS_TOP]}};
     for (int i = 0; i < s->n_inputs; i++)
         if (s->inputs[i].id != MR_NO_TENSOR)
             expect_ok(mr_graph_set_rows(s->g, s->inputs[i].id, s->inputs[i].data,
@@ -190,7 +190,7 @@ typedef struct result {
 
 /* False: the backend does not support it. */
 static bool run_case(mr_backend *be, build_fn *build, change_fn *change, const shape *p, result *out) {
-    scene s = {.be = be, .r = {SEED}, .max_rows = {1, p->rows, (p->rows + 1) / 2}};
+    scene s = {.be = be, .r = {SEED}, .max_rows = {1, p->rows, (p->rows + 1) / 2, (p->rows + 1) / 2}};
     mr_graph_stats stats;
     mr_err err = {0};
     expect_ok(mr_graph_create(s.max_rows[MR_ROWS_STEP], s.max_rows[MR_ROWS_OUT], &s.g, &err), &err);

@@ -202,6 +202,7 @@ static const cuda_op *op_of(mr_op op) {
         [MR_OP_TAKE_ROWS] = &cuda_op_take_rows,
         [MR_OP_ROPE_TABLE] = &cuda_op_rope_table,
         [MR_OP_ROPE] = &cuda_op_rope,
+        [MR_OP_TOP] = &cuda_op_top,
         [MR_OP_ROUTE] = &cuda_op_route,
         [MR_OP_EXPERT_ROWS] = &cuda_op_expert_rows,
         [MR_OP_EXPERT_SUM] = &cuda_op_expert_sum,
@@ -216,6 +217,7 @@ static mr_run run_of(const node_case *c) {
     return (mr_run){.n_rows = {[MR_ROWS_FIXED] = 1,
                                [MR_ROWS_STEP] = c->rows.real,
                                [MR_ROWS_OUT] = c->rows.real,
+                               [MR_ROWS_TOP] = c->rows.real,
                                [MR_ROWS_HIDDEN] = c->rows.real,
                                [MR_ROWS_SLOTS] = c->rows.real * c->rows.used}};
 }

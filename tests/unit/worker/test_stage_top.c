@@ -62,8 +62,8 @@ static void fixture_close(fixture *f) {
 
 /* --- A step with both kinds of rows ------------------------------------------------------------------------------- */
 
-/* Row r of the step belongs to sequence r and wants logits if bit r of wants is set; the first tokens of bits in top are
- * enough. */
+/* Row r of the step belongs to sequence r and wants logits if bit r of wants is set. With bit r of top, its first
+ * tokens are enough. */
 static void run_step(mr_stage *s, int32_t position, unsigned wants, unsigned top) {
     mr_step_rows *rows = mr_stage_rows(s);
     mr_err err = {0};
