@@ -1,5 +1,5 @@
-/* backends/cuda/kernels/gpu_top.h - the logits of a block, and sums over its threads, for the kernels of TOP. A warp has
- * consecutive logits, and its lanes have neighbours: logit j of a lane stands 32 behind logit j - 1. */
+/* backends/cuda/kernels/gpu_top.h - the logits of a block, and sums over its threads, for the kernels of TOP. A warp
+ * has consecutive logits, and its lanes have neighbours: logit j of a lane stands 32 behind logit j - 1. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_GPU_TOP_H
 #define MR_BACKENDS_CUDA_KERNELS_GPU_TOP_H
