@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
+import wide_gguf
 from hosts import program_path, run_ranks
 
 BIN = program_path()
@@ -55,6 +56,17 @@ class Generate(unittest.TestCase):
 
     def test_the_bytes_of_the_cpu(self):
         self.check(2, "--stages", "2", "--chunk", "3", cuda="n_devices=2 max_delay_us=50")
+
+    def test_a_large_vocabulary(self):
+        """Ids and log-probabilities, from first tokens and from all logits."""
+        wide = wide_gguf.write(os.path.join(FOLDER.name, "wide.gguf"), DEMO, 4)
+        for options in (["--temp", "0.8", "--repeat-penalty", "1.1"], ["--temp", "1.2", "--top-k", "0"]):
+            command = ["generate", wide, "-p", "Once upon a time", "-n", "6", "--seed", "7", "--ignore-eos", "--json",
+                       "--logprobs", "5", *options]
+            want, got = (json.loads(run(*line).stdout)["sequences"]
+                         for line in ([BIN, *command], [EMULATED_BIN, *command, *CUDA]))
+            self.assertEqual(got, want)
+            self.assertIn("logprob", json.dumps(want))
 
     def test_drivers_and_devices_that_cannot_be_used(self):
         self.check_fails(["there is no CUDA device", "hint: nvidia-smi"], cuda="no_device")

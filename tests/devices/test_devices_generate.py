@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import unittest
 
+import wide_gguf
 from hosts import program_path, run_ranks
 
 BIN = program_path()
@@ -64,6 +65,17 @@ class Generate(unittest.TestCase):
         done = run(DEVICES_BIN, *GENERATE, "--backend", "test", "--stages", "2", "--measure", "off")
         self.assertEqual(ids(done.stdout), self.want)
         self.assertIn(b"all layers stay on the CPU, because --measure is off", done.stderr)
+
+    def test_a_large_vocabulary(self):
+        """Ids and log-probabilities, from first tokens and from all logits, greedy and with ties."""
+        wide = wide_gguf.write(os.path.join(FOLDER.name, "wide.gguf"), DEMO, 4)
+        for options in (["--temp", "0"], ["--temp", "0.9", "--repeat-penalty", "1.1"], ["--temp", "1.2", "--top-k", "0"]):
+            command = ["generate", wide, "-p", PROMPTS[0], "-p", PROMPTS[1], "-n", "16", "--seed", "7", "--ignore-eos",
+                       "--json", "--logprobs", "5", *options]
+            want = json.loads(run(BIN, *command).stdout)["sequences"]
+            done = run(DEVICES_BIN, *command, "--backend", "test", "--stages", "2")
+            self.assertEqual(json.loads(done.stdout)["sequences"], want, done.stderr)
+            self.assertIn("logprob", json.dumps(want))
 
     def test_who_uses_the_device(self):
         """A device that breaks at its tenth call shows who uses it. One that is named holds all layers."""
