@@ -18,7 +18,7 @@ mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out
     g->max_rows[MR_ROWS_FIXED] = 1;
     g->max_rows[MR_ROWS_STEP] = max_rows;
     g->max_rows[MR_ROWS_OUT] = max_out_rows;
-    g->max_rows[MR_ROWS_TOP] = max_out_rows;
+    g->max_rows[MR_ROWS_TOP] = max_out_rows < MR_GRAPH_TOP_ROWS ? max_out_rows : MR_GRAPH_TOP_ROWS;
     g->max_rows[MR_ROWS_HIDDEN] = max_rows;
     *out = g;
     return MR_OK;

@@ -55,8 +55,8 @@
 
 typedef struct mr_graph mr_graph;
 
-/* max_rows: upper bound of the rows of MR_ROWS_STEP and MR_ROWS_HIDDEN tensors. max_out_rows: that of MR_ROWS_OUT and
- * MR_ROWS_TOP. */
+/* max_rows: upper bound of the rows of MR_ROWS_STEP and MR_ROWS_HIDDEN tensors. max_out_rows: that of MR_ROWS_OUT and,
+ * up to MR_GRAPH_TOP_ROWS, of MR_ROWS_TOP. */
 MR_MUST_USE mr_status mr_graph_create(int32_t max_rows, int32_t max_out_rows, mr_graph **out, mr_err *err);
 void mr_graph_destroy(mr_graph *g);
 
@@ -136,7 +136,9 @@ typedef struct mr_experts_desc {
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
 /* The rows of x whose numbers are in the input tensor rows [1, O]. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
-/* The first tokens of the first rows of logits [n, O], as many rows as a run has of MR_ROWS_TOP. */
+/* The first tokens of the first rows of logits [n, O], as many rows as a run has of MR_ROWS_TOP. Devices need scratch
+ * memory for each of them, so there is a limit. */
+enum { MR_GRAPH_TOP_ROWS = 256 };
 int32_t mr_graph_top(mr_graph *g, int32_t logits);
 
 /* --- Finish, place, run ------------------------------------------------------------------------------------------ */

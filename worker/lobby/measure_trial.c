@@ -152,7 +152,7 @@ static void fill_rows(trial *t, const trial_step *step) {
         if (r >= step->n_out)
             continue;
         rows->out_rows[r] = r;
-        rows->only_top[r] = mr_stage_has_top(t->stage) && mr_sampler_can_use_top(t->sampler);
+        rows->only_top[r] = r < mr_stage_max_top(t->stage) && mr_sampler_can_use_top(t->sampler);
     }
 }
 

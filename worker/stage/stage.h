@@ -77,13 +77,14 @@ typedef struct mr_step_rows {
     int32_t *slots;     /* [max_rows]: KV block * MR_KV_BLOCK + position % MR_KV_BLOCK */
     int32_t *row_seq;   /* [max_rows]: sequence slot */
     int32_t *out_rows;  /* [max_out_rows]: rows that want logits, tail only */
-    bool *only_top;     /* [max_out_rows]: of this out row mr_stage_top is enough. All false without mr_stage_has_top */
+    bool *only_top;     /* [max_out_rows]: of this out row mr_stage_top is enough. True for mr_stage_max_top at most */
     int32_t *hidden_rows; /* [max_rows]: rows whose hidden row (behind the output norm) is wanted, tail only */
 } mr_step_rows;
 /* The rows of the next step to be started. They are those of an earlier step, or zeros at first. */
 mr_step_rows *mr_stage_rows(mr_stage *s);
-/* Whether the stage can find the first tokens of out rows on a device. Their logits are not copied then. */
-bool mr_stage_has_top(const mr_stage *s);
+/* Of how many out rows of a step the stage can find the first tokens on a device; 0: of none. Their logits are not
+ * copied then. */
+int32_t mr_stage_max_top(const mr_stage *s);
 
 /* Entries [first, first + n) of a sequence slot's block table, from the next start on. blocks is copied. */
 MR_MUST_USE mr_status mr_stage_set_blocks(mr_stage *s, int32_t slot, int32_t first, const int32_t *blocks, int32_t n,

@@ -26,8 +26,8 @@ mr_step_rows *mr_stage_rows(mr_stage *s) {
     return &slot_of(s, s->n_started)->rows;
 }
 
-bool mr_stage_has_top(const mr_stage *s) {
-    return s->n_buckets > 0 && s->buckets[0].io.top != MR_NO_TENSOR;
+int32_t mr_stage_max_top(const mr_stage *s) {
+    return s->n_buckets > 0 && s->buckets[0].io.top != MR_NO_TENSOR ? MR_GRAPH_TOP_ROWS : 0;
 }
 
 bool mr_stage_runs_on_device(const mr_stage *s) {
@@ -53,7 +53,7 @@ static void place_out_rows(const mr_stage *s, stage_slot *slot) {
     int32_t n_top = 0, next_top = 0, tensor = slot->bucket->io.out_rows;
     for (int32_t i = 0; i < r->n_out; i++)
         n_top += r->only_top[i];
-    MR_ASSERT(n_top == 0 || mr_stage_has_top(s));
+    MR_ASSERT(n_top <= mr_stage_max_top(s));
     slot->n_top = n_top;
     if (r->n_out == 0 || tensor == MR_NO_TENSOR)
         return;

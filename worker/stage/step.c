@@ -23,8 +23,17 @@ mr_status mr_step_ids_ready(mr_sequences *all, const Millrace__StepPlan *plan, b
 
 /* Whether the first tokens of the run's out row are enough to sample from. */
 static bool needs_only_top(const mr_stage *stage, const mr_sequence *s, const Millrace__Run *run) {
-    return run->want == MILLRACE__WANT__WANT_TOKEN && mr_stage_has_top(stage) && s->sampler && !s->grammar &&
+    return run->want == MILLRACE__WANT__WANT_TOKEN && mr_stage_max_top(stage) > 0 && s->sampler && !s->grammar &&
            mr_sampler_can_use_top(s->sampler);
+}
+
+/* Takes all logits of the rows for whose first tokens the stage has no room. */
+static void limit_top(mr_step_rows *rows, int32_t max_top) {
+    int32_t n_top = 0;
+    for (int32_t i = 0; i < rows->n_out; i++) {
+        rows->only_top[i] = rows->only_top[i] && n_top < max_top;
+        n_top += rows->only_top[i];
+    }
 }
 
 static void fill_run(mr_stage *stage, const mr_sequence *s, const Millrace__Run *run) {
@@ -77,6 +86,7 @@ mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepP
             return status;
         fill_run(stage, s, run);
     }
+    limit_top(rows, mr_stage_max_top(stage));
     for (size_t i = 0; i < plan->n_copy_from; i++)
         mr_stage_copy_block(stage, (int32_t)plan->copy_from[i], (int32_t)plan->copy_to[i]);
     return MR_OK;

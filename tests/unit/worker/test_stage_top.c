@@ -11,10 +11,11 @@
 #include "tests/support/tiny_model.h"
 #include "worker/stage/step.h"
 
-enum { N_VOCAB = 3000, MAX_ROWS = 6, N_BLOCKS = 4 };
+enum { N_VOCAB = 3000, MAX_ROWS = 6, MANY = MR_GRAPH_TOP_ROWS + 5 };
 static const size_t TOP_BYTES = 8256, LOGITS_BYTES = 12032; /* of a row on the device, padded to 64 bytes */
 
 typedef struct fixture {
+    int32_t n_rows; /* of a step, each of a sequence of its own */
     tiny_model *model;
     mr_backend *cpu, *device;
     mr_stage *stage, *on_cpu;
@@ -27,25 +28,25 @@ static mr_stage *create_stage(const fixture *f, mr_backend *device) {
         .gguf = f->model->gguf,
         .info = &f->model->info,
         .range = {0, f->model->info.n_layers},
-        .max_rows = MAX_ROWS,
-        .max_out_rows = MAX_ROWS,
-        .max_sequences = MAX_ROWS,
+        .max_rows = f->n_rows,
+        .max_out_rows = f->n_rows,
+        .max_sequences = f->n_rows,
         .max_context = MR_KV_BLOCK,
-        .n_kv_blocks = MAX_ROWS,
+        .n_kv_blocks = f->n_rows,
         .kv_type = MR_TYPE_F16,
         .devices = {.at = {device}, .n = device != NULL, .whole_layers = {f->model->info.n_layers}},
     };
     expect_ok(mr_stage_create(&config, f->cpu, NULL, NULL, &s, &err), &err);
-    for (int32_t i = 0; i < MAX_ROWS; i++)
+    for (int32_t i = 0; i < f->n_rows; i++)
         expect_ok(mr_stage_set_blocks(s, i, 0, &i, 1, &err), &err);
     return s;
 }
 
-static void fixture_open(fixture *f, int32_t n_vocab, const test_device_options *options) {
+static void fixture_open(fixture *f, int32_t n_rows, int32_t n_vocab, const test_device_options *options) {
     tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
     mr_err err = {0};
     d.vocab_size = n_vocab;
-    *f = (fixture){.model = tiny_model_create(&d)};
+    *f = (fixture){.n_rows = n_rows, .model = tiny_model_create(&d)};
     expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &f->cpu, &err), &err);
     expect_ok(test_device_create(options, &f->device, &err), &err);
     f->stage = create_stage(f, f->device);
@@ -142,9 +143,11 @@ static void test_rows_of_both_kinds(void **state) {
                                         {63, 1}, {63, 31}, {42, 34}, {0, 0}};
     fixture f;
     rng r = {.state = 5};
-    fixture_open(&f, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 3, .max_delay_us = 50});
-    assert_true(mr_stage_has_top(f.stage) && mr_stage_runs_on_device(f.stage));
-    assert_false(mr_stage_has_top(f.on_cpu));
+    fixture_open(&f, MAX_ROWS, N_VOCAB,
+                 &(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 3, .max_delay_us = 50});
+    assert_true(mr_stage_runs_on_device(f.stage));
+    assert_int_equal(mr_stage_max_top(f.stage), MR_GRAPH_TOP_ROWS);
+    assert_int_equal(mr_stage_max_top(f.on_cpu), 0);
     int32_t position = 0;
     for (; position < (int32_t)(sizeof CASES / sizeof *CASES); position++)
         check_step(&f, position, CASES[position][0], CASES[position][1]);
@@ -166,8 +169,8 @@ static void test_stages_without(void **state) {
     } cases[] = {{2052, &all, false}, {2053, &all, true}, {N_VOCAB, &without, false}, {N_VOCAB, &inexact, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         fixture f;
-        fixture_open(&f, cases[i].n_vocab, cases[i].options);
-        assert_true(mr_stage_has_top(f.stage) == cases[i].has_top);
+        fixture_open(&f, MAX_ROWS, cases[i].n_vocab, cases[i].options);
+        assert_int_equal(mr_stage_max_top(f.stage) > 0, cases[i].has_top);
         fixture_close(&f);
     }
 }
@@ -175,17 +178,18 @@ static void test_stages_without(void **state) {
 /* --- Which rows of a plan ----------------------------------------------------------------------------------------- */
 
 static const mr_msg_limits LIMITS = {.n_stages = 1,
-                                     .max_rows = MAX_ROWS,
-                                     .max_sequences = MAX_ROWS,
+                                     .max_rows = MANY,
+                                     .max_sequences = MANY,
                                      .max_context = MR_KV_BLOCK,
-                                     .n_kv_blocks = MAX_ROWS,
+                                     .n_kv_blocks = MANY,
                                      .n_vocab = N_VOCAB};
 
-/* Sequences 0 and 1 are sampled from first tokens, 2 from all logits; of 3 all logits are wanted, as of 4, which has no
- * sampler. */
-static void open_sequences(mr_sequences *all) {
+/* All are sampled from first tokens, but 2 from all logits, and 4 has no sampler. */
+static mr_sequences *open_sequences(uint32_t n) {
+    mr_sequences *all = NULL;
     mr_err err = {0};
-    for (uint32_t slot = 0; slot < 5; slot++) {
+    expect_ok(mr_sequences_create(&LIMITS, true, &all, &err), &err);
+    for (uint32_t slot = 0; slot < n; slot++) {
         Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
         Millrace__Sampling sampling = MILLRACE__SAMPLING__INIT;
         sampling.temperature = slot == 0 ? 0.0f : 0.8f;
@@ -198,36 +202,68 @@ static void open_sequences(mr_sequences *all) {
         open.sampling = slot == 4 ? NULL : &sampling;
         expect_ok(mr_sequences_open(all, &open, &err), &err);
     }
+    return all;
+}
+
+/* A row of each sequence. Of 3 and 4 the logits are wanted, of the others a token. */
+static void fill_step(mr_stage *s, mr_sequences *all, size_t n) {
+    static Millrace__Run run[MANY], *runs[MANY];
+    static uint32_t ids[MANY];
+    Millrace__StepPlan plan = MILLRACE__STEP_PLAN__INIT;
+    mr_err err = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        ids[i] = 3 + 5 * i;
+        run[i] = (Millrace__Run)MILLRACE__RUN__INIT;
+        run[i].slot = i;
+        run[i].generation = run[i].n_rows = 1;
+        run[i].n_ids = 1;
+        run[i].ids = &ids[i];
+        run[i].want = i == 3 || i == 4 ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_TOKEN;
+        runs[i] = &run[i];
+    }
+    plan.runs = runs;
+    plan.n_runs = n;
+    expect_ok(mr_step_fill(s, all, &plan, MANY, &err), &err);
 }
 
 static void test_which_rows_of_a_plan(void **state) {
     (void)state;
     fixture f;
-    mr_sequences *all = NULL;
-    mr_err err = {0};
-    Millrace__Run run[5], *runs[5];
-    Millrace__StepPlan plan = MILLRACE__STEP_PLAN__INIT;
-    uint32_t id = 3;
-    fixture_open(&f, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
-    expect_ok(mr_sequences_create(&LIMITS, true, &all, &err), &err);
-    open_sequences(all);
-    for (uint32_t i = 0; i < 5; i++) {
-        run[i] = (Millrace__Run)MILLRACE__RUN__INIT;
-        run[i].slot = i;
-        run[i].generation = run[i].n_rows = 1;
-        run[i].n_ids = 1;
-        run[i].ids = &id;
-        run[i].want = i >= 3 ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_TOKEN;
-        runs[i] = &run[i];
-    }
-    plan.runs = runs;
-    plan.n_runs = 5;
+    mr_sequences *all = open_sequences(5);
+    fixture_open(&f, MAX_ROWS, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
     for (int on_cpu = 0; on_cpu < 2; on_cpu++) {
         mr_stage *s = on_cpu ? f.on_cpu : f.stage;
-        expect_ok(mr_step_fill(s, all, &plan, MAX_ROWS, &err), &err);
+        fill_step(s, all, 5);
         for (int i = 0; i < 5; i++)
             assert_true(mr_stage_rows(s)->only_top[i] == (!on_cpu && i < 2));
     }
+    mr_sequences_destroy(all);
+    fixture_close(&f);
+}
+
+/* A device finds the first tokens of so many rows at most. The others bring their logits. */
+static void test_more_rows_than_a_device_takes(void **state) {
+    (void)state;
+    fixture f;
+    mr_sequences *all = open_sequences(MANY);
+    mr_err err = {0};
+    int32_t n_top = 0;
+    fixture_open(&f, MANY, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
+    fill_step(f.stage, all, MANY);
+    fill_step(f.on_cpu, all, MANY);
+    expect_ok(mr_stage_run(f.stage, &(mr_stage_step){0}, &err), &err);
+    expect_ok(mr_stage_run(f.on_cpu, &(mr_stage_step){0}, &err), &err);
+    for (int32_t i = 0; i < MANY; i++) {
+        const float *logits = mr_stage_logits(f.on_cpu, i);
+        const mr_top *first = mr_stage_top(f.stage, i);
+        assert_true((first != NULL) == ((i < 2 || i > 4) && n_top < MR_GRAPH_TOP_ROWS));
+        n_top += first != NULL;
+        if (first)
+            expect_top(first, logits);
+        else
+            assert_memory_equal(mr_stage_logits(f.stage, i), logits, N_VOCAB * sizeof *logits);
+    }
+    assert_int_equal(n_top, MR_GRAPH_TOP_ROWS);
     mr_sequences_destroy(all);
     fixture_close(&f);
 }
@@ -237,6 +273,7 @@ int main(void) {
         cmocka_unit_test(test_rows_of_both_kinds),
         cmocka_unit_test(test_stages_without),
         cmocka_unit_test(test_which_rows_of_a_plan),
+        cmocka_unit_test(test_more_rows_than_a_device_takes),
     };
     return cmocka_run_group_tests_name("stage_top", tests, NULL, NULL);
 }
