@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/cuda_top.h"
 #include "engine/base/top.h"
+#include "tests/cuda_emulation/emulator.h"
 #include "tests/cuda_emulation/node_case.h"
 #include "tests/support/test.h"
 
@@ -85,6 +86,25 @@ static void test_many_pieces(void **state) {
     node_case_check(&c);
 }
 
+/* The six kernels read the logits once each, in whole sectors. Besides, blocks read the bins of a level, in halves of
+ * sectors, and what pieces have found. */
+static void test_traffic(void **state) {
+    (void)state;
+    enum { N_PIECES = 63, N = N_PIECES * CUDA_TOP_PIECE, ORDERS = 3, READS_OF_PIECES = 5 };
+    const uint64_t bins_bytes = 2 * CUDA_TOP_LEVELS * CUDA_TOP_BINS * sizeof(int32_t);
+    const uint64_t pieces_bytes = READS_OF_PIECES * N_PIECES * 32;
+    node_case c;
+    node_case_begin(&c, MR_OP_TOP, (node_rows){.bucket = 1, .real = 1});
+    c.node.in[0] = node_case_floats(&c, &numbers, N, 0, PLAIN);
+    c.node.out = node_case_rows(&c, MR_TYPE_I32, MR_TOP_COLUMNS);
+    emulator_count_traffic(true);
+    emulator_reset_counts();
+    node_case_check(&c);
+    emulator_count_traffic(false);
+    uint64_t logits_bytes = 6 * (uint64_t)N * sizeof(float), blocks_bytes = N_PIECES * (bins_bytes + pieces_bytes);
+    assert_in_range(32 * emulator_get_counts().n_sectors / ORDERS, logits_bytes, logits_bytes + blocks_bytes);
+}
+
 static void test_other_shapes_are_refused(void **state) {
     (void)state;
     node_case c;
@@ -102,6 +122,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_byte),
         cmocka_unit_test(test_many_pieces),
+        cmocka_unit_test(test_traffic),
         cmocka_unit_test(test_other_shapes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, node_case_teardown);

@@ -91,14 +91,18 @@ MR_INLINE int gpu_top_shift(int level) {
 /* Goes from the cut before a level to the cut behind it, by what the level has counted. The threads of the block go
  * through the bins together, from the highest one on. */
 MR_INLINE cuda_top_cut gpu_top_next_cut(cuda_top_cut cut, const int32_t *bins, int level) {
-    enum { EACH = CUDA_TOP_BINS / CUDA_TOP_THREADS };
+    enum { EACH = 8 }; /* bins of a thread */
+    static_assert(EACH * CUDA_TOP_THREADS == CUDA_TOP_BINS, "the block has all bins");
+    static_assert(sizeof(cuda_top_state) % sizeof(gpu_int4) == 0, "bins of all rows are aligned");
     MR_SHARED int32_t totals[GPU_TOP_WARPS];
     MR_SHARED cuda_top_cut next;
-    int32_t first = CUDA_TOP_BINS - 1 - (int32_t)gpu_thread() * EACH, own[EACH], n = 0;
-    for (int i = 0; i < EACH; i++) {
-        own[i] = gpu_read(bins + first - i);
+    int32_t first = CUDA_TOP_BINS - 1 - (int32_t)gpu_thread() * EACH, n = 0;
+    const gpu_int4 *from = (const gpu_int4 *)(bins + first + 1 - EACH);
+    gpu_int4 low = gpu_read(from), high = gpu_read(from + 1);
+    const int32_t own[EACH] = {high.w, high.z, high.y, high.x, low.w, low.z, low.y, low.x};
+    MR_UNROLL
+    for (int i = 0; i < EACH; i++)
         n += own[i];
-    }
     int32_t end = n; /* keys up to the end of the thread's bins */
     for (int d = 1; d < 32; d *= 2) {
         int32_t before = gpu_shuffle(end, gpu_lane() >= (uint32_t)d ? (int)gpu_lane() - d : 0);
