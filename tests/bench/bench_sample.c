@@ -24,7 +24,8 @@ static void report(const char *name, int64_t best_ns) {
     printf("%-40s %7.1f us\n", name, (double)best_ns / 1000.0);
 }
 
-static void run(const char *name, mr_sampling_params params, const uint64_t *mask) {
+/* from: what is sampled from. Its position is not used. */
+static void run_row(const char *name, mr_sampling_params params, const mr_sampler_row *from) {
     mr_err err;
     mr_sampler *s = NULL;
     int64_t best_ns = INT64_MAX;
@@ -38,8 +39,9 @@ static void run(const char *name, mr_sampling_params params, const uint64_t *mas
     if (mr_sampler_create(&config, &s, &err) != MR_OK)
         stop(&err);
     for (int64_t position = 0; position < ROUNDS; position++) {
-        const mr_sampler_row row = {.logits = logits, .mask = mask, .position = position};
+        mr_sampler_row row = *from;
         int32_t id;
+        row.position = position;
         int64_t start_ns = mr_clock_now_ns();
         if (mr_sampler_sample(s, scratch, &row, &id, &err) != MR_OK)
             stop(&err);
@@ -48,6 +50,43 @@ static void run(const char *name, mr_sampling_params params, const uint64_t *mas
     }
     report(name, best_ns);
     mr_sampler_destroy(s);
+}
+
+static void run(const char *name, mr_sampling_params params, const uint64_t *mask) {
+    run_row(name, params, &(mr_sampler_row){.logits = logits, .mask = mask});
+}
+
+static int by_logit(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return logits[x] != logits[y] ? (logits[x] < logits[y]) - (logits[x] > logits[y]) : (x > y) - (x < y);
+}
+
+static int by_id(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* Samples from what a device would find: without the sum, which log-probabilities alone need. */
+static void run_top(void) {
+    static mr_top top;
+    int32_t *order = mr_alloc_array((size_t)n_vocab, sizeof *order);
+    if (!order)
+        return;
+    for (int32_t i = 0; i < n_vocab; i++)
+        order[i] = i;
+    qsort(order, (size_t)n_vocab, sizeof *order, by_logit);
+    top.n = n_vocab < MR_TOP_TOKENS ? n_vocab : MR_TOP_TOKENS;
+    qsort(order, (size_t)top.n, sizeof *order, by_id);
+    for (int32_t i = 0; i < top.n; i++) {
+        top.ids[i] = order[i];
+        top.logits[i] = logits[order[i]];
+    }
+    mr_free(order);
+    mr_sampling_params p = mr_sampling_params_default();
+    run_row("the defaults, from first tokens", p, &(mr_sampler_row){.top = &top});
+    p.repeat_penalty = 1.1f;
+    run_row("from first tokens with a repeat penalty", p, &(mr_sampler_row){.top = &top});
+    p.temperature = 0;
+    run_row("from first tokens, greedy", p, &(mr_sampler_row){.top = &top});
 }
 
 static void run_logprobs(void) {
@@ -99,6 +138,7 @@ int main(int argc, char **argv) {
     RUN("without top-k", top_k, 0);
     RUN("Mirostat 1", mirostat, 1);
     RUN("Mirostat 2", mirostat, 2);
+    run_top();
     run_logprobs();
     mr_free(logits);
     mr_free(mask);
