@@ -120,6 +120,10 @@ typedef struct mr_program_desc {
     const mr_tensor *tensors;
     const mr_node *nodes;
     int32_t n_nodes;
+    /* Where the scratch memory of the program begins: scratch_bytes of a buffer of the backend. Programs that never run
+     * at the same time may share it. NULL: the backend allocates it itself, and does not count it as buffers. */
+    mr_buffer *scratch;
+    size_t scratch_offset; /* aligned as tensors are */
 } mr_program_desc;
 
 typedef struct mr_backend_ops {
@@ -147,6 +151,9 @@ typedef struct mr_backend_ops {
      * Steps may call this: it allocates nothing. */
     mr_status (*weight_load)(mr_backend *be, const mr_tensor *tensor, const uint8_t *src, mr_fence *out, mr_err *err);
 
+    /* Bytes of the scratch memory that a program needs beside its tensors, which need not be placed. NULL: this
+     * backend's programs need none. */
+    mr_status (*scratch_bytes)(mr_backend *be, const mr_program_desc *desc, size_t *out, mr_err *err);
     mr_status (*program_create)(mr_backend *be, const mr_program_desc *desc, mr_program **out, mr_err *err);
     void (*program_destroy)(mr_backend *be, mr_program *program);
     /* Starts a run of the program. Allocates nothing (invariant I5). */

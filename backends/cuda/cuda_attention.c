@@ -1,5 +1,6 @@
 /* backends/cuda/cuda_attention.c - plans ATTENTION: chooses the version of the kernel, and plans the memory of its work
- * list and of the states of split runs. */
+ * list and of the states of split runs. Layers with the same window and shape share one list, which the first of them
+ * makes, and all layers share the memory of the states. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/cuda_attention.h"
 #include "backends/cuda/cuda_kv.h"
@@ -7,7 +8,7 @@
 
 enum {
     BLOCKS_PER_PROCESSOR = 4,
-    STATE_BYTES = 4 << 20, /* most bytes of the states of a node */
+    STATE_BYTES = 4 << 20, /* most bytes of the states */
 };
 
 typedef struct version {
@@ -91,25 +92,40 @@ static void cut(cuda_attention_args *a, int32_t n_queries) {
     a->unit_rows = n_queries / a->unit_heads;
 }
 
-/* Places the work list and the states. max_parts: most partitions of a sequence. */
-static mr_status place(cuda_builder *b, cuda_attention_args *a, size_t max_rows, size_t max_parts, mr_err *err) {
+/* Kinds of memory that nodes share. */
+enum { SHARED_LIST = 1, SHARED_STATES };
+
+/* Two nodes with the same key have the same work list: it follows from these numbers and the rows of a step. */
+static cuda_shared_key list_key(const cuda_node *n, const cuda_attention_args *a) {
+    return (cuda_shared_key){{SHARED_LIST, n->node->in[3], n->node->in[4], a->rows.kind, n->out->ne[1], a->window,
+                              a->unit_rows, a->n_kv_heads * a->n_units_each, a->n_blocks, a->max_slots}};
+}
+
+/* Places the work list, which nodes of the same kind share, and the states, which all nodes share. max_parts: most
+ * partitions of a sequence. */
+static mr_status place(cuda_builder *b, const cuda_node *n, cuda_attention_args *a, size_t max_parts,
+                       bool *out_makes_list, mr_err *err) {
+    const cuda_shared_key states_key = {{SHARED_STATES}};
+    size_t max_rows = (size_t)n->out->ne[1], most_slots = max_rows * max_parts;
     size_t slot_bytes = (size_t)a->n_heads * (size_t)(a->v_dim + CUDA_ATTENTION_SUMS) * sizeof(float);
     size_t n_units = (size_t)a->n_kv_heads * (size_t)a->n_units_each;
-    size_t n_slots = STATE_BYTES / slot_bytes < max_rows * max_parts ? STATE_BYTES / slot_bytes : max_rows * max_parts;
+    size_t n_slots = STATE_BYTES / slot_bytes < most_slots ? STATE_BYTES / slot_bytes : most_slots;
     n_slots = max_parts > 1 ? n_slots : 0;
-    size_t states = mr_round_up(sizeof *a->work + (max_rows + n_slots) * sizeof *a->whole, CUDA_ALIGNMENT);
-    size_t done = states + n_slots * slot_bytes;
-    void *memory;
-    mr_status status = cuda_scratch(b, done + n_slots * n_units * sizeof *a->done, &memory, err);
+    size_t done = sizeof *a->work + (max_rows + n_slots) * sizeof *a->whole;
+    void *list = NULL, *states = NULL;
+    bool is_first;
+    a->max_slots = (int32_t)n_slots;
+    const cuda_shared_key key = list_key(n, a);
+    mr_status status = cuda_shared(b, &key, done + n_slots * n_units * sizeof *a->done, &list, out_makes_list, err);
+    if (status == MR_OK && n_slots > 0)
+        status = cuda_shared(b, &states_key, n_slots * slot_bytes, &states, &is_first, err);
     if (status != MR_OK)
         return status;
-    uint8_t *first = memory;
-    a->work = memory;
-    a->whole = (cuda_attention_entry *)(void *)(first + sizeof *a->work);
+    a->work = list;
+    a->whole = (cuda_attention_entry *)(void *)((uint8_t *)list + sizeof *a->work);
     a->split = a->whole + max_rows;
-    a->states = (float *)(void *)(first + states);
-    a->done = (int32_t *)(void *)(first + done);
-    a->max_slots = (int32_t)n_slots;
+    a->done = (int32_t *)(void *)((uint8_t *)list + done);
+    a->states = states;
     return MR_OK;
 }
 
@@ -120,8 +136,9 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
     int32_t partition_blocks = CUDA_PARTITION / MR_KV_BLOCK, max_blocks = n->in[5]->ne[0];
     args.n_blocks = cuda_processors(b) * BLOCKS_PER_PROCESSOR;
     cut(&args, v->n_queries);
+    bool makes_list = false;
     mr_status status =
-        place(b, &args, (size_t)n->out->ne[1], (size_t)((max_blocks + partition_blocks - 1) / partition_blocks), err);
+        place(b, n, &args, (size_t)((max_blocks + partition_blocks - 1) / partition_blocks), &makes_list, err);
     if (status != MR_OK)
         return status;
     cuda_launch_desc list = {.kernel = "cuda_attention_list",
@@ -136,7 +153,8 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
                                .n_threads = CUDA_ATTENTION_THREADS,
                                .args = &args,
                                .args_bytes = sizeof args};
-    status = cuda_launch(b, &list, err);
+    if (makes_list)
+        status = cuda_launch(b, &list, err);
     return status == MR_OK ? cuda_launch(b, &attend, err) : status;
 }
 

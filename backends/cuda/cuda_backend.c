@@ -70,6 +70,7 @@ static const mr_backend_ops OPS = {
     .get = cuda_get,
     .weight_bytes = cuda_matrix_bytes,
     .weight_load = cuda_weight_load,
+    .scratch_bytes = cuda_program_scratch_bytes,
     .program_create = cuda_program_create,
     .program_destroy = cuda_program_destroy,
     .submit = cuda_submit,

@@ -133,6 +133,7 @@ mr_status cuda_matrix_bytes(const mr_backend *base, mr_type type, int32_t column
 mr_status cuda_weight_load(mr_backend *base, const mr_tensor *t, const uint8_t *src, mr_fence *out, mr_err *err);
 
 /* --- cuda_program.c --- */
+mr_status cuda_program_scratch_bytes(mr_backend *base, const mr_program_desc *desc, size_t *out, mr_err *err);
 mr_status cuda_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err);
 void cuda_program_destroy(mr_backend *base, mr_program *program);
 mr_status cuda_submit(mr_backend *base, mr_program *program, const mr_run *run, mr_fence *out, mr_err *err);

@@ -9,7 +9,7 @@
  *     }
  *
  * The launches of one node run one after the other. A node runs when the earlier nodes have ended whose results it
- * reads, or whose memory it writes. */
+ * reads, or whose memory it writes, or with which it shares memory. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_CUDA_INTERNAL_H
 #define MR_BACKENDS_CUDA_CUDA_INTERNAL_H
@@ -39,9 +39,11 @@ typedef struct cuda_node {
     const mr_tensor *in[MR_MAX_INPUTS];
 } cuda_node;
 
-/* First byte of a placed tensor, as kernels take it; NULL for NULL. The host must not follow the pointer. */
+/* First byte of a placed tensor, as kernels take it; NULL for NULL. The host must not follow the pointer. A tensor that
+ * is not placed has an address that stands for any: the program's scratch memory is being counted. */
 static inline uint8_t *cuda_data(const mr_tensor *t) {
-    return t ? (uint8_t *)(uintptr_t)(((const cuda_buffer *)(const void *)t->buffer)->address + t->offset) : NULL;
+    const cuda_buffer *b = t ? (const cuda_buffer *)(const void *)t->buffer : NULL;
+    return b ? (uint8_t *)(uintptr_t)(b->address + t->offset) : t ? (uint8_t *)(uintptr_t)CUDA_ALIGNMENT : NULL;
 }
 
 /* The rows of a tensor that a kernel computes. */
@@ -62,9 +64,19 @@ MR_MUST_USE mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc,
 const cuda_step *cuda_step_of(const cuda_builder *b);
 /* Multiprocessors of the device. */
 int32_t cuda_processors(const cuda_builder *b);
-/* Memory of the device that only the launches of this node use, at least bytes, aligned to CUDA_ALIGNMENT. It lives as
- * long as the program. Its content is lost between steps. */
+/* Memory of the device for the launches of this node, at least bytes, aligned to CUDA_ALIGNMENT. Its content is lost
+ * when the node ends. */
 MR_MUST_USE mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err);
+/* The same for memory that all nodes of the program with an equal key share. They run one after the other, in the order
+ * of the program. The memory keeps its content from the first of them to the last. key: without pointers, because
+ * tensors may not be placed yet. *out_is_first: this node is the first of them. A node has at most CUDA_MAX_SHARED such
+ * memories. */
+enum { CUDA_MAX_SHARED = 2 };
+typedef struct cuda_shared_key {
+    int32_t words[10]; /* the first one says which kind of memory it is */
+} cuda_shared_key;
+MR_MUST_USE mr_status cuda_shared(cuda_builder *b, const cuda_shared_key *key, size_t bytes, void **out,
+                                  bool *out_is_first, mr_err *err);
 
 /* An op. supports: whether the kernels can run the node, as mr_backend_ops.supports. It checks types and storage of all
  * tensors. */

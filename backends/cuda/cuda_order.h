@@ -13,7 +13,8 @@ typedef struct cuda_use {
     size_t bytes;
     bool is_written;
 } cuda_use;
-enum { CUDA_MAX_USES = MR_MAX_INPUTS + 2 }; /* of a node: its tensors, and scratch memory */
+/* Of a node: its tensors, scratch memory, and what it shares. */
+enum { CUDA_MAX_USES = MR_MAX_INPUTS + 2 + CUDA_MAX_SHARED };
 
 typedef struct cuda_order cuda_order;
 

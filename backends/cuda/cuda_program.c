@@ -3,29 +3,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/cuda_device.h"
 #include "backends/cuda/cuda_order.h"
+#include "backends/cuda/cuda_scratch.h"
 #include "engine/base/mem.h"
 
 struct mr_program {
     cuda_graph_exec exec;
-    cuda_address scratch; /* 0: none */
+    cuda_address own_scratch; /* 0: none */
 };
-
-/* A node of the program. */
-typedef struct node_plan {
-    size_t scratch_first, scratch_bytes; /* in the program's scratch memory */
-    cuda_graph_node end;                 /* its last launch */
-} node_plan;
 
 struct cuda_builder {
     cuda_backend *be;
     const mr_program_desc *desc;
-    node_plan *plans;   /* [n_nodes] */
-    size_t scratch_end; /* of the node that is planned */
-    cuda_address scratch;
+    cuda_scratch_layout scratch;
     /* The rest is for the second time. */
     cuda_graph graph; /* NULL: scratch memory is being counted */
     cuda_graph_node begin;
     cuda_order *order;
+    cuda_graph_node *ends;  /* [n_nodes] the last launch of each node */
     int32_t *before;        /* [n_nodes] */
     cuda_graph_node *waits; /* [n_nodes] what the next launch waits for */
     size_t n_waits;
@@ -43,12 +37,12 @@ int32_t cuda_processors(const cuda_builder *b) {
 }
 
 mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err) {
-    size_t end = 0;
-    if (!mr_add_size(b->scratch_end, bytes, &end) || end > SIZE_MAX - CUDA_ALIGNMENT)
-        return mr_err_set(err, MR_E_TOO_LONG, "scratch memory of %zu bytes", bytes);
-    *out = (void *)(uintptr_t)(b->scratch + b->scratch_end);
-    b->scratch_end = mr_round_up(end, CUDA_ALIGNMENT);
-    return MR_OK;
+    return cuda_scratch_take(&b->scratch, bytes, out, err);
+}
+
+mr_status cuda_shared(cuda_builder *b, const cuda_shared_key *key, size_t bytes, void **out, bool *out_is_first,
+                      mr_err *err) {
+    return cuda_scratch_share(&b->scratch, key, bytes, out, out_is_first, err);
 }
 
 mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {
@@ -93,52 +87,46 @@ static cuda_use use_of(const mr_tensor *t, bool is_written) {
     return (cuda_use){(cuda_address)(uintptr_t)cuda_data(t), t->bytes, is_written};
 }
 
-/* Lists the memory that the node uses. An op without an output writes to its state. */
-static int32_t list_uses(const cuda_builder *b, const cuda_node *n, const node_plan *plan, cuda_use *out) {
-    int32_t n_uses = 0;
-    out[n_uses++] = (cuda_use){b->scratch + plan->scratch_first, plan->scratch_bytes, true};
+/* Lists the memory that node i uses. An op without an output writes to its state. */
+static int32_t list_uses(const cuda_builder *b, int32_t i, const cuda_node *n, cuda_use *out) {
+    int32_t n_uses = cuda_scratch_uses(&b->scratch, i, out);
     if (n->out)
         out[n_uses++] = use_of(n->out, true);
-    for (int i = 0; i < MR_MAX_INPUTS; i++)
-        if (n->in[i])
-            out[n_uses++] = use_of(n->in[i], !n->out && n->in[i]->storage == MR_STORAGE_STATE);
+    for (int k = 0; k < MR_MAX_INPUTS; k++)
+        if (n->in[k])
+            out[n_uses++] = use_of(n->in[k], !n->out && n->in[k]->storage == MR_STORAGE_STATE);
     return n_uses;
 }
 
-/* Counts scratch memory. Nodes of one group have memory of their own, so that they can run at the same time. */
-static mr_status count_scratch(cuda_builder *b, size_t *out_bytes, mr_err *err) {
+static mr_status plan_node(cuda_builder *b, int32_t i, mr_err *err) {
     const mr_node *nodes = b->desc->nodes;
-    *out_bytes = 0;
-    for (int32_t i = 0; i < b->desc->n_nodes; i++) {
-        cuda_node n = node_at(b, i);
-        if (i == 0 || nodes[i].group != nodes[i - 1].group)
-            b->scratch_end = 0;
-        b->plans[i].scratch_first = b->scratch_end;
-        mr_status status = cuda_op_find(nodes[i].op)->plan(b, &n, err);
-        if (status != MR_OK)
-            return status;
-        b->plans[i].scratch_bytes = b->scratch_end - b->plans[i].scratch_first;
-        *out_bytes = b->scratch_end > *out_bytes ? b->scratch_end : *out_bytes;
-    }
-    return MR_OK;
+    cuda_node n = node_at(b, i);
+    cuda_scratch_begin(&b->scratch, i, i == 0 || nodes[i].group != nodes[i - 1].group);
+    return cuda_op_find(nodes[i].op)->plan(b, &n, err);
+}
+
+/* Plans all nodes for the first time. */
+static mr_status count_scratch(cuda_builder *b, size_t *out_bytes, mr_err *err) {
+    mr_status status = cuda_scratch_init(&b->scratch, b->desc->n_nodes, err);
+    for (int32_t i = 0; i < b->desc->n_nodes && status == MR_OK; i++)
+        status = plan_node(b, i, err);
+    return status == MR_OK ? cuda_scratch_bytes(&b->scratch, out_bytes, err) : status;
 }
 
 /* Adds the launches of node i to the graph. */
 static mr_status add_node(cuda_builder *b, int32_t i, mr_err *err) {
-    node_plan *plan = &b->plans[i];
     cuda_node n = node_at(b, i);
     cuda_use uses[CUDA_MAX_USES];
-    int32_t n_before = cuda_order_add(b->order, uses, list_uses(b, &n, plan, uses), b->before);
+    int32_t n_before = cuda_order_add(b->order, uses, list_uses(b, i, &n, uses), b->before);
     b->waits[0] = b->begin;
     for (int32_t k = 0; k < n_before; k++)
-        b->waits[k] = b->plans[b->before[k]].end;
+        b->waits[k] = b->ends[b->before[k]];
     b->n_waits = n_before > 0 ? (size_t)n_before : 1;
-    b->scratch_end = plan->scratch_first;
     b->n_launches = 0;
-    mr_status status = cuda_op_find(n.node->op)->plan(b, &n, err);
+    mr_status status = plan_node(b, i, err);
     if (status == MR_OK && b->n_launches == 0)
         status = mr_err_set(err, MR_E_INTERNAL, "%s has no launch", mr_op_name(n.node->op));
-    plan->end = b->waits[0];
+    b->ends[i] = b->waits[0];
     return status;
 }
 
@@ -162,20 +150,39 @@ static mr_status make_graph(cuda_builder *b, cuda_graph_exec *out, mr_err *err) 
     return status;
 }
 
+/* Places the scratch memory: where the description says, or in memory of the program's own. */
+static mr_status place_scratch(cuda_builder *b, size_t bytes, mr_program *p, mr_err *err) {
+    const mr_program_desc *desc = b->desc;
+    const cuda_buffer *buffer = (const cuda_buffer *)(const void *)desc->scratch;
+    mr_status status = MR_OK;
+    if (bytes > 0 && buffer)
+        status = cuda_check_range(desc->scratch, desc->scratch_offset, bytes, err);
+    else if (bytes > 0)
+        status = cuda_memory_alloc(b->be, bytes, "scratch memory of a program", &p->own_scratch, err);
+    cuda_scratch_place(&b->scratch, buffer ? buffer->address + desc->scratch_offset : p->own_scratch);
+    return status;
+}
+
 static mr_status build(cuda_builder *b, mr_program *p, mr_err *err) {
     size_t n = (size_t)b->desc->n_nodes + 1, scratch_bytes = 0;
-    b->plans = mr_alloc_array(n, sizeof *b->plans);
+    b->ends = mr_alloc_array(n, sizeof(cuda_graph_node));
     b->before = mr_alloc_array(n, sizeof *b->before);
     b->waits = mr_alloc_array(n, sizeof(cuda_graph_node));
-    if (!b->plans || !b->before || !b->waits)
+    if (!b->ends || !b->before || !b->waits)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a program of %d nodes", b->desc->n_nodes);
     mr_status status = cuda_order_create(b->desc->n_nodes, &b->order, err);
     if (status == MR_OK)
         status = count_scratch(b, &scratch_bytes, err);
-    if (status == MR_OK && scratch_bytes > 0)
-        status = cuda_memory_alloc(b->be, scratch_bytes, "scratch memory of a program", &p->scratch, err);
-    b->scratch = p->scratch;
+    if (status == MR_OK)
+        status = place_scratch(b, scratch_bytes, p, err);
     return status == MR_OK ? make_graph(b, &p->exec, err) : status;
+}
+
+mr_status cuda_program_scratch_bytes(mr_backend *base, const mr_program_desc *desc, size_t *out, mr_err *err) {
+    cuda_builder b = {.be = (cuda_backend *)base, .desc = desc};
+    mr_status status = count_scratch(&b, out, err);
+    cuda_scratch_deinit(&b.scratch);
+    return status;
 }
 
 mr_status cuda_program_create(mr_backend *base, const mr_program_desc *desc, mr_program **out, mr_err *err) {
@@ -188,7 +195,8 @@ mr_status cuda_program_create(mr_backend *base, const mr_program_desc *desc, mr_
     if (b.graph)
         (void)b.be->driver->graph_destroy(b.graph);
     cuda_order_destroy(b.order);
-    mr_free(b.plans);
+    cuda_scratch_deinit(&b.scratch);
+    mr_free(b.ends);
     mr_free(b.before);
     mr_free(b.waits);
     if (status == MR_OK)
@@ -205,7 +213,7 @@ void cuda_program_destroy(mr_backend *base, mr_program *p) {
     (void)be->driver->ctx_set_current(be->context);
     if (p->exec)
         (void)be->driver->graph_exec_destroy(p->exec);
-    cuda_memory_free(be, p->scratch);
+    cuda_memory_free(be, p->own_scratch);
     mr_free(p);
 }
 

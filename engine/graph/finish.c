@@ -64,8 +64,9 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     for (int32_t s = 0; s < g->n_splits && status == MR_OK; s++) {
         graph_split *split = &g->splits[s];
         mr_backend *be = g->backends.at[split->backend];
-        mr_program_desc desc = {
-            .tensors = g->tensors, .nodes = g->nodes + split->first, .n_nodes = split->last - split->first};
+        mr_program_desc desc = graph_program(g, split);
+        desc.scratch = work[g->memory[split->backend]];
+        desc.scratch_offset = g->scratch_at[split->backend];
         status = be->ops->program_create(be, &desc, &split->program, err);
     }
     return status == MR_OK ? graph_debug_place(g, err) : status;

@@ -144,7 +144,8 @@ int32_t mr_graph_top(mr_graph *g, int32_t logits);
 /* --- Finish, place, run ------------------------------------------------------------------------------------------ */
 typedef struct mr_graph_stats {
     int32_t n_nodes, n_groups, n_splits, n_copies;
-    /* Inputs, intermediates and outputs: the size of the work buffer of each backend; 0 for one that needs none. */
+    /* Inputs, intermediates, outputs and scratch memory: the size of the work buffer of each backend; 0 for one that
+     * needs none. */
     size_t work_bytes[MR_MAX_BACKENDS];
     size_t unshared_bytes; /* sum of all sizes: the work memory if no two tensors shared memory */
     size_t record_bytes;   /* of the record: 0 without i32 inputs */

@@ -62,12 +62,13 @@ struct mr_graph {
     int32_t *issue; /* indices of the copies that are not late, sorted by after */
     int32_t n_issue;
     mr_graph_stats stats;
-    mr_buffer *work[MR_MAX_BACKENDS]; /* borrowed; NULL until placed */
-    mr_graph_flight *flight;          /* of mr_graph_run */
-    unsigned debug;                   /* value of mr_graph_debug_wanted at mr_graph_finish */
-    graph_range *ranges;              /* [n_tensors]; NULL unless the plan is to be printed */
-    graph_times *times;               /* NULL: times are not measured */
-    mr_err err;                       /* the first error of the functions that add tensors and nodes */
+    mr_buffer *work[MR_MAX_BACKENDS];   /* borrowed; NULL until placed */
+    size_t scratch_at[MR_MAX_BACKENDS]; /* where the scratch memory of programs begins in work */
+    mr_graph_flight *flight;            /* of mr_graph_run */
+    unsigned debug;                     /* value of mr_graph_debug_wanted at mr_graph_finish */
+    graph_range *ranges;                /* [n_tensors]; NULL unless the plan is to be printed */
+    graph_times *times;                 /* NULL: times are not measured */
+    mr_err err;                         /* the first error of the functions that add tensors and nodes */
 };
 
 /* Adds a tensor or node. Returns MR_NO_TENSOR or NULL after an error, also after an earlier one. */
@@ -75,6 +76,11 @@ int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t);
 mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out);
 /* Makes room for one more element; a full array doubles its capacity. False: no memory. */
 bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size);
+
+/* The nodes of a split, as a program. */
+static inline mr_program_desc graph_program(const mr_graph *g, const graph_split *s) {
+    return (mr_program_desc){.tensors = g->tensors, .nodes = g->nodes + s->first, .n_nodes = s->last - s->first};
+}
 
 /* The passes of mr_graph_finish, in this order. graph_assign calls graph_offload.
  * Merges nodes: fuse.c. */
@@ -95,7 +101,8 @@ mr_status graph_sort_nodes(mr_graph *g, mr_err *err);
 mr_status graph_split_nodes(mr_graph *g, mr_err *err);
 /* Numbers the nodes of each split by the longest dependency chain in front of them, and sorts the nodes by number. */
 mr_status graph_group(mr_graph *g, mr_err *err);
-/* Gives work tensors their offsets in the memory of their home. Fills work_bytes, unshared_bytes and record_bytes. */
+/* Gives work tensors their offsets in the memory of their home, and the programs of a backend the scratch memory behind
+ * them. Fills work_bytes, unshared_bytes and record_bytes. */
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err);
 
 /* Queues the copy of rows to the host's memory: io.c. */

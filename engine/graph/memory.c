@@ -2,6 +2,7 @@
  * allocated yet: the caller learns the size of the buffers from the result.
  * The lifetime of a tensor is the range of groups that write or read it. A node may overwrite an input that no later
  * node reads. A tensor that is copied between memories lives until the copy is certainly done: see note_copies.
+ * The scratch memory of a backend's programs lies behind its work tensors.
  * The i32 inputs are placed together, as the record, at offset 0 of each memory that holds any of them.
  * Each memory is planned by itself, the largest tensor first. A tensor gets the lowest offset at which it overlaps no
  * placed tensor of an overlapping lifetime
@@ -226,6 +227,34 @@ static mr_status keep_ranges(mr_graph *g, const life *lives, mr_err *err) {
     return MR_OK;
 }
 
+/* Puts the scratch memory of each backend's programs behind its work tensors. They share it: their runs stand one
+ * behind the other in the queue of the backend. */
+static mr_status add_scratch(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
+    size_t most[MR_MAX_BACKENDS] = {0};
+    for (int32_t s = 0; s < g->n_splits; s++) {
+        const graph_split *split = &g->splits[s];
+        mr_backend *be = g->backends.at[split->backend];
+        const mr_program_desc desc = graph_program(g, split);
+        size_t bytes = 0;
+        mr_status status = be->ops->scratch_bytes ? be->ops->scratch_bytes(be, &desc, &bytes, err) : MR_OK;
+        if (status != MR_OK)
+            return status;
+        most[split->backend] = bytes > most[split->backend] ? bytes : most[split->backend];
+    }
+    for (int32_t b = 0; b < g->backends.n; b++) {
+        mr_device_info device;
+        size_t *work = &stats->work_bytes[g->memory[b]];
+        g->backends.at[b]->ops->describe(g->backends.at[b], &device);
+        g->scratch_at[b] = *work;
+        if (most[b] == 0)
+            continue;
+        g->scratch_at[b] = mr_round_up(*work, device.alignment);
+        if (!mr_add_size(g->scratch_at[b], most[b], work))
+            return mr_err_set(err, MR_E_TOO_LONG, "scratch memory of %zu bytes", most[b]);
+    }
+    return MR_OK;
+}
+
 mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     size_t n = (size_t)g->n_tensors + 1;
     plan p = {.g = g};
@@ -248,7 +277,8 @@ mr_status graph_plan_memory(mr_graph *g, mr_graph_stats *stats, mr_err *err) {
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (graph_is_work(g, t) && p.lives[t].first >= 0)
             g->tensors[t].offset = p.lives[p.lives[t].root].offset + p.lives[t].within;
-    if (g->debug & MR_GRAPH_DEBUG_PLAN)
+    status = add_scratch(g, stats, err);
+    if (status == MR_OK && (g->debug & MR_GRAPH_DEBUG_PLAN))
         status = keep_ranges(g, p.lives, err);
 out:
     mr_free(p.lives);

@@ -1,5 +1,4 @@
-/* tests/cuda_emulation/node_case.c - the two runs of a node, and the comparison. The functions of a cuda_builder are
- * here, too: a launch runs at once in the emulation. */
+/* tests/cuda_emulation/node_case.c - the two runs of a node, and the comparison. */
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulation/node_case.h"
 
@@ -10,6 +9,7 @@
 #include "engine/base/fmath.h"
 #include "engine/base/thread.h"
 #include "tests/cuda_emulation/emulator.h"
+#include "tests/cuda_emulation/node_builder.h"
 #include "tests/support/test.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -17,7 +17,7 @@ enum { GUARD_BYTES = 0 }; /* the sanitizer finds more */
 #else
 enum { GUARD_BYTES = 256 }; /* before and behind each tensor */
 #endif
-enum { GUARD = 0x5a, MAX_SCRATCH = 4, PROCESSORS = 8 };
+enum { GUARD = 0x5a, PROCESSORS = 8 };
 
 void fill_floats(rng *r, float *x, int32_t n, fill how) {
     for (int32_t i = 0; i < n; i++) {
@@ -146,43 +146,6 @@ int32_t node_case_activations(node_case *c, rng *r, mr_type type, int32_t k, mr_
     return id;
 }
 
-/* --- The builder of a program ------------------------------------------------------------------------------------- */
-
-struct cuda_builder {
-    cuda_step step;
-    void *scratch[MAX_SCRATCH];
-    int n_scratch, n_launches;
-};
-
-mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {
-    (void)err;
-    const emulator_kernel *k = emulator_find(desc->kernel);
-    assert_non_null(k);
-    assert_int_equal(emulator_args_bytes(k), desc->args_bytes);
-    assert_true(desc->args_bytes <= CUDA_MAX_ARGS);
-    assert_true(desc->grid[0] > 0 && desc->grid[1] > 0 && desc->grid[1] <= 65535);
-    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], 1}, desc->n_threads, desc->args);
-    b->n_launches++;
-    return MR_OK;
-}
-
-const cuda_step *cuda_step_of(const cuda_builder *b) {
-    return &b->step;
-}
-
-int32_t cuda_processors(const cuda_builder *b) {
-    (void)b;
-    return PROCESSORS;
-}
-
-mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err) {
-    (void)err;
-    assert_true(b->n_scratch < MAX_SCRATCH);
-    *out = b->scratch[b->n_scratch++] = aligned_alloc(CUDA_ALIGNMENT, (bytes / CUDA_ALIGNMENT + 1) * CUDA_ALIGNMENT);
-    assert_non_null(*out);
-    return MR_OK;
-}
-
 /* --- Runs --------------------------------------------------------------------------------------------------------- */
 
 static const cuda_op *op_of(mr_op op) {
@@ -232,8 +195,7 @@ static void load_matrices(const node_case *c, int32_t i, uint8_t *memory, size_t
         cuda_weight_repack(&(cuda_repack){t->type, t->ne[0], n, c->files[i] + (size_t)(m * n) * t->row_bytes,
                                           memory + (size_t)m * bytes},
                            args, &desc);
-        emulator_launch(emulator_find(desc.kernel), (emulator_grid){desc.grid[0], desc.grid[1], 1}, desc.n_threads,
-                        desc.args);
+        node_launch(&desc);
     }
 }
 
@@ -259,7 +221,7 @@ static void copy_tensors(const node_case *c, cuda_buffer *buffers, mr_tensor *te
 }
 
 static void run_kernels(const node_case *c, const mr_tensor *tensors) {
-    cuda_builder b = {0};
+    cuda_builder b = {.n_processors = PROCESSORS};
     cuda_node n = {.node = &c->node, .out = c->node.out == MR_NO_TENSOR ? NULL : &tensors[c->node.out]};
     mr_run run = run_of(c);
     mr_err err;
@@ -268,8 +230,7 @@ static void run_kernels(const node_case *c, const mr_tensor *tensors) {
         n.in[i] = c->node.in[i] == MR_NO_TENSOR ? NULL : &tensors[c->node.in[i]];
     expect_ok(op_of(c->node.op)->plan(&b, &n, &err), &err);
     assert_true(b.n_launches > 0);
-    for (int i = 0; i < b.n_scratch; i++)
-        free(b.scratch[i]);
+    node_builder_deinit(&b);
 }
 
 static void run_on_cpu(const node_case *c) {

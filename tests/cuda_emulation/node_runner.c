@@ -1,11 +1,6 @@
-/* tests/cuda_emulation/node_runner.c - runs launches when they are planned. */
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda_emulation/node_runner.h"
 
-#include <stdlib.h>
-
-#include "engine/base/mem.h"
-#include "tests/cuda_emulation/emulator.h"
 #include "tests/support/test.h"
 
 void node_tensor_init(node_tensor *t, mr_type type, int32_t columns, int32_t rows, size_t row_bytes, void *data) {
@@ -37,36 +32,5 @@ void node_run(cuda_builder *b, const cuda_op *op, mr_node *node, const node_tens
         tensors[MR_MAX_INPUTS] = out->tensor;
     assert_true(op->supports(tensors, node));
     b->step.n_rows[MR_ROWS_STEP] = n_rows;
-    b->scratch = NULL;
     assert_int_equal(op->plan(b, &planned, &err), MR_OK);
-}
-
-mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {
-    (void)b;
-    (void)err;
-    const emulator_kernel *k = emulator_find(desc->kernel);
-    if (!k)
-        fail_msg("there is no kernel %s", desc->kernel);
-    assert_int_equal(emulator_args_bytes(k), desc->args_bytes);
-    assert_true(desc->args_bytes <= CUDA_MAX_ARGS);
-    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], 1}, desc->n_threads, desc->args);
-    return MR_OK;
-}
-
-const cuda_step *cuda_step_of(const cuda_builder *b) {
-    return &b->step;
-}
-
-int32_t cuda_processors(const cuda_builder *b) {
-    return b->n_processors;
-}
-
-mr_status cuda_scratch(cuda_builder *b, size_t bytes, void **out, mr_err *err) {
-    (void)err;
-    assert_null(b->scratch);
-    b->scratch = aligned_alloc(CUDA_ALIGNMENT, mr_round_up(bytes, CUDA_ALIGNMENT));
-    assert_non_null(b->scratch);
-    memset(b->scratch, 0xa5, bytes); /* as fresh memory of a device, it holds rubbish */
-    *out = b->scratch;
-    return MR_OK;
 }

@@ -1,17 +1,11 @@
-/* tests/cuda_emulation/node_runner.h - plans one node of a program and runs its launches at once on the emulation, in
- * place of a backend: defines the functions that plans call (backends/cuda/cuda_internal.h).
+/* tests/cuda_emulation/node_runner.h - plans one node with tensors in memory of the test, so that its launches run at
+ * once (node_builder.h).
  * Threads: one test at a time. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_CUDA_EMULATION_NODE_RUNNER_H
 #define MR_TESTS_CUDA_EMULATION_NODE_RUNNER_H
 
-#include "backends/cuda/cuda_internal.h"
-
-struct cuda_builder {
-    cuda_step step;
-    int32_t n_processors;
-    uint8_t *scratch; /* of the last node; NULL: it had none */
-};
+#include "tests/cuda_emulation/node_builder.h"
 
 /* A tensor of this type at data, in a buffer of its own. Rows are row_bytes apart. */
 typedef struct node_tensor {
@@ -21,7 +15,7 @@ typedef struct node_tensor {
 void node_tensor_init(node_tensor *t, mr_type type, int32_t columns, int32_t rows, size_t row_bytes, void *data);
 
 /* Runs the node with n_rows real rows of the step. Ends the test if the op does not support it. in: inputs in the order
- * of the op, NULL where absent; n: how many. b->scratch is the caller's to free. */
+ * of the op, NULL where absent; n: how many. */
 void node_run(cuda_builder *b, const cuda_op *op, mr_node *node, const node_tensor *const *in, int32_t n,
               const node_tensor *out, int32_t n_rows);
 

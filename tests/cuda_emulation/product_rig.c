@@ -7,7 +7,6 @@
 #include "backends/cpu/kernels.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
-#include "tests/cuda_emulation/emulator.h"
 #include "tests/support/test.h"
 
 enum { ALIGN = 256, GUARD = 0xa5, GAP = 3 }; /* GAP: floats between rows of results */
@@ -211,12 +210,4 @@ void product_check(const product_problem *p, const product_variant *v, product_r
     free(want);
     free(got);
     free(add);
-}
-
-void product_launch(const cuda_launch_desc *desc) {
-    const emulator_kernel *k = emulator_find(desc->kernel);
-    assert_non_null(k);
-    assert_int_equal(emulator_args_bytes(k), desc->args_bytes);
-    assert_true(desc->args_bytes <= CUDA_MAX_ARGS);
-    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], 1}, desc->n_threads, desc->args);
 }

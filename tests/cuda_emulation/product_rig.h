@@ -42,7 +42,5 @@ typedef void product_run_fn(const product_shape *shape, const product_variant *v
 product_problem *product_problem_create(const product_shape *shape, product_layout layout, values kind, uint64_t seed);
 void product_problem_destroy(product_problem *p);
 void product_check(const product_problem *p, const product_variant *v, product_run_fn *run, void *ctx);
-/* Runs a launch on the emulation. */
-void product_launch(const cuda_launch_desc *desc);
 
 #endif

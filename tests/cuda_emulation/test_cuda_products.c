@@ -6,6 +6,7 @@
 #include "engine/base/mem.h"
 #include "engine/tensor/quant.h"
 #include "tests/cuda_emulation/emulator.h"
+#include "tests/cuda_emulation/node_builder.h"
 #include "tests/cuda_emulation/product_rig.h"
 #include "tests/support/share.h"
 #include "tests/support/test.h"
@@ -22,7 +23,7 @@ static void repack(const cuda_repack *r) {
     cuda_repack_panel_args args;
     cuda_launch_desc desc;
     cuda_int_repack(r, &args, &desc);
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 /* ctx: the processors of the device. Counts what the product reads. */
@@ -32,7 +33,7 @@ static void run(const product_shape *shape, const product_variant *v, cuda_produ
     cuda_launch_desc desc;
     cuda_int_choose(&size, args, &desc);
     emulator_reset_counts();
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 static product_problem *create(product_shape shape, values kind) {

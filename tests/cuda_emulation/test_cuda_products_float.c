@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/cuda_products_float.h"
 #include "tests/cuda_emulation/emulator.h"
+#include "tests/cuda_emulation/node_builder.h"
 #include "tests/cuda_emulation/product_rig.h"
 #include "tests/support/test.h"
 
@@ -13,7 +14,7 @@ static void repack(const cuda_repack *r) {
     cuda_repack_float_args args;
     cuda_launch_desc desc;
     cuda_float_repack(r, &args, &desc);
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 /* ctx: the name of the kernel that is expected, and the processors of the device. */
@@ -29,7 +30,7 @@ static void run(const product_shape *shape, const product_variant *v, cuda_produ
     cuda_launch_desc desc;
     cuda_float_choose(&size, args, &desc);
     expect_says(desc.kernel, e->kernel);
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 static product_problem *create(product_shape shape, values kind) {

@@ -3,6 +3,7 @@
 #include "backends/cuda/cuda_products_int.h"
 #include "backends/cuda/cuda_products_large.h"
 #include "tests/cuda_emulation/emulator.h"
+#include "tests/cuda_emulation/node_builder.h"
 #include "tests/cuda_emulation/product_rig.h"
 #include "tests/support/test.h"
 
@@ -15,7 +16,7 @@ static void repack(const cuda_repack *r) {
     cuda_repack_panel_args args;
     cuda_launch_desc desc;
     cuda_int_repack(r, &args, &desc);
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 /* ctx: the processors of the device. */
@@ -25,7 +26,7 @@ static void run(const product_shape *shape, const product_variant *v, cuda_produ
                               v->of == PRODUCT_EXPERTS ? shape->n_matrices : 0, *n_processors};
     cuda_launch_desc desc;
     assert_true(cuda_large_choose(&size, args, &desc));
-    product_launch(&desc);
+    node_launch(&desc);
 }
 
 static void check(const product_problem *p, product_variant v) {

@@ -29,7 +29,7 @@ typedef struct cuda_attention_work {
     int32_t next; /* the first unit that no block has claimed */
 } cuda_attention_work;
 
-/* cuda_attention_list, one block: lists the entries of a step.
+/* cuda_attention_list, one block: lists the entries of a step. Several nodes may share the list, one after the other.
  * cuda_attention_TYPE_KDIM, any number of blocks: each claims units until there are none. A unit of a split run leaves
  * a state (m, l, o of rule T) for each row and head. The block that completes a run's states for a share of the heads
  * merges them. */

@@ -53,16 +53,21 @@ MR_INLINE bool gpu_sees(const gpu_query *x, int32_t position, int32_t n) {
     return x->first < position + n && x->last > position;
 }
 
-/* Claims a unit for the block. Returns false if there are none left. claimed: in shared memory. */
+/* Claims a unit for the block. Returns false if there are none left. The last block of the grid to see that makes the
+ * list ready for the next node that shares it. claimed: in shared memory. */
 MR_INLINE bool gpu_claim(const cuda_attention_args &a, int32_t *claimed, gpu_unit *out) {
     gpu_sync(); /* all threads have ended the unit before */
     if (gpu_thread() == 0)
         *claimed = gpu_atomic_add(&a.work->next, 1);
     gpu_sync();
     int32_t n_units = a.n_kv_heads * a.n_units_each, idx = *claimed / n_units, unit = *claimed % n_units;
-    int32_t n_whole = gpu_read(&a.work->n_whole), group = a.n_heads / a.n_kv_heads;
-    if (idx >= n_whole + gpu_read(&a.work->n_split))
+    int32_t n_whole = gpu_read(&a.work->n_whole), n_all = n_whole + gpu_read(&a.work->n_split);
+    int32_t group = a.n_heads / a.n_kv_heads;
+    if (idx >= n_all) {
+        if (gpu_thread() == 0 && *claimed == n_all * n_units + a.n_blocks - 1)
+            a.work->next = 0;
         return false;
+    }
     const cuda_attention_entry *e = idx < n_whole ? a.whole + idx : a.split + idx - n_whole;
     int32_t head = unit % a.n_units_each * a.unit_heads, position = gpu_read(a.row_position + e->row);
     *out = {e->row,
@@ -225,13 +230,16 @@ MR_INLINE void gpu_merge_states(const cuda_attention_args &a, const gpu_unit &u,
     gpu_finish(a, x, m, l, o);
 }
 
-/* Whether all states of a split run are there, after the block has written its own. flag: in shared memory. */
+/* Whether all states of a split run are there, after the block has written its own. Their count begins anew then, for
+ * the next node that shares the list. flag: in shared memory. */
 MR_INLINE bool gpu_is_complete(const gpu_unit &u, int32_t *flag) {
     gpu_fence();
     gpu_sync();
     if (gpu_thread() == 0) {
         int32_t n_parts = (u.last - 1) / CUDA_PARTITION + 1 - u.first / CUDA_PARTITION;
         *flag = gpu_atomic_add(u.done, 1) == n_parts - 1;
+        if (*flag)
+            *u.done = 0;
     }
     gpu_sync();
     gpu_fence();
