@@ -39,8 +39,8 @@ static void describe(const mr_backend *base, mr_device_info *out) {
 
 static bool supports(const mr_backend *base, const mr_tensor *tensors, const mr_node *node) {
     const cuda_op *op = cuda_op_find(node->op);
-    (void)base;
-    return op && op->supports(tensors, node);
+    return op && op->supports(tensors, node) &&
+           (!op->shared_bytes || op->shared_bytes(tensors, node) <= (size_t)((const cuda_backend *)base)->shared_bytes);
 }
 
 static void destroy(mr_backend *base) {
@@ -115,10 +115,14 @@ static mr_status open_device(cuda_backend *be, int32_t number, mr_err *err) {
     if (status != MR_OK)
         return status;
     snprintf(be->info.name, sizeof be->info.name, "CUDA device %d, %s", number, name);
-    status = cuda_check(be, d->device_get_attribute(&be->n_processors, CUDA_ATTRIBUTE_PROCESSORS, be->device),
-                        "read its properties", err);
-    if (status == MR_OK)
-        status = cuda_check(be, d->device_get_attribute(&major, CUDA_ATTRIBUTE_CAPABILITY_MAJOR, be->device),
+    const struct {
+        cuda_device_attribute attribute;
+        int *value;
+    } attributes[] = {{CUDA_ATTRIBUTE_PROCESSORS, &be->n_processors},
+                      {CUDA_ATTRIBUTE_SHARED_BYTES_OPT_IN, &be->shared_bytes},
+                      {CUDA_ATTRIBUTE_CAPABILITY_MAJOR, &major}};
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes && status == MR_OK; i++)
+        status = cuda_check(be, d->device_get_attribute(attributes[i].value, attributes[i].attribute, be->device),
                             "read its properties", err);
     if (status == MR_OK && major < NEEDED_CAPABILITY)
         status = mr_err_set(err, MR_E_UNSUPPORTED, "%s has compute capability %d, the kernels need %d.0 or newer",

@@ -26,7 +26,7 @@ struct cuda_backend {
     mr_backend base;
     const cuda_driver *driver;
     mr_device_info info;
-    int32_t n_processors;
+    int32_t n_processors, shared_bytes; /* shared_bytes: most of a block */
     cuda_device device;
     cuda_context context; /* the device's primary one; NULL: not retained */
     cuda_stream stream;
@@ -39,6 +39,7 @@ struct cuda_backend {
     struct {
         const char *name;
         cuda_function function;
+        uint32_t shared_bytes;   /* most dynamic ones that a launch may have */
     } kernels[CUDA_MAX_KERNELS]; /* found so far */
 
     /* cuda_queue.c */
@@ -72,8 +73,9 @@ MR_MUST_USE mr_status cuda_check_new(cuda_backend *be, cuda_result result, const
 /* Loads all images. MR_E_UNSUPPORTED: they have no code for this device. */
 MR_MUST_USE mr_status cuda_kernels_load(cuda_backend *be, const cuda_image *images, mr_err *err);
 void cuda_kernels_unload(cuda_backend *be);
-/* name is borrowed: it outlives the backend. */
-MR_MUST_USE mr_status cuda_kernels_find(cuda_backend *be, const char *name, cuda_function *out, mr_err *err);
+/* The kernel of a launch, which may have its shared memory. The name is borrowed: it outlives the backend. */
+MR_MUST_USE mr_status cuda_kernels_find(cuda_backend *be, const cuda_launch_desc *desc, cuda_function *out,
+                                        mr_err *err);
 /* Launches a kernel outside of graphs. */
 MR_MUST_USE mr_status cuda_kernels_launch(cuda_backend *be, const cuda_launch_desc *desc, mr_err *err);
 

@@ -65,7 +65,7 @@ static mr_status plan_soft_cap(cuda_builder *b, const cuda_node *n, mr_err *err)
     return launch_scale(b, "cuda_soft_cap", n, err);
 }
 
-const cuda_op cuda_op_add = {supports_two, plan_add};
-const cuda_op cuda_op_add_gated = {supports_add_gated, plan_add_gated};
-const cuda_op cuda_op_scale = {supports_scale, plan_scale};
-const cuda_op cuda_op_soft_cap = {supports_scale, plan_soft_cap};
+const cuda_op cuda_op_add = {.supports = supports_two, .plan = plan_add};
+const cuda_op cuda_op_add_gated = {.supports = supports_add_gated, .plan = plan_add_gated};
+const cuda_op cuda_op_scale = {.supports = supports_scale, .plan = plan_scale};
+const cuda_op cuda_op_soft_cap = {.supports = supports_scale, .plan = plan_soft_cap};

@@ -8,8 +8,13 @@
 static bool supports_route(const mr_tensor *tensors, const mr_node *node) {
     const mr_tensor *logits = &tensors[node->in[0]];
     bool has_bias = node->in[1] != MR_NO_TENSOR;
-    return cuda_is_rows(logits, MR_TYPE_F32) && logits->ne[0] <= CUDA_MAX_EXPERTS &&
-           cuda_is_rows(&tensors[node->out], MR_TYPE_I32) && (!has_bias || tensors[node->in[1]].type == MR_TYPE_F32);
+    return cuda_is_rows(logits, MR_TYPE_F32) && cuda_is_rows(&tensors[node->out], MR_TYPE_I32) &&
+           (!has_bias || tensors[node->in[1]].type == MR_TYPE_F32);
+}
+
+static size_t route_shared_bytes(const mr_tensor *tensors, const mr_node *node) {
+    (void)tensors;
+    return (size_t)node->params.experts.n * CUDA_ROUTE_BYTES;
 }
 
 static mr_status plan_route(cuda_builder *b, const cuda_node *n, mr_err *err) {
@@ -23,8 +28,11 @@ static mr_status plan_route(cuda_builder *b, const cuda_node *n, mr_err *err) {
                             .routes = cuda_data(n->out),
                             .logits_row_bytes = (uint32_t)n->in[0]->row_bytes,
                             .routes_row_bytes = (uint32_t)n->out->row_bytes};
-    const cuda_launch_desc launch = {"cuda_route", .n_threads = CUDA_ROUTE_THREADS, .args = &args,
-                                     .args_bytes = sizeof args};
+    const cuda_launch_desc launch = {.kernel = "cuda_route",
+                                     .n_threads = CUDA_ROUTE_THREADS,
+                                     .args = &args,
+                                     .args_bytes = sizeof args,
+                                     .shared_bytes = (uint32_t)args.n * CUDA_ROUTE_BYTES};
     return cuda_launch_rows(b, launch, 1, n->out, err);
 }
 
@@ -81,6 +89,6 @@ static mr_status plan_expert_sum(cuda_builder *b, const cuda_node *n, mr_err *er
     return cuda_launch_rows(b, launch, cuda_count_blocks(n->out->ne[0], CUDA_ELEMENT_THREADS), n->out, err);
 }
 
-const cuda_op cuda_op_route = {supports_route, plan_route};
-const cuda_op cuda_op_expert_rows = {supports_expert_rows, plan_expert_rows};
-const cuda_op cuda_op_expert_sum = {supports_expert_sum, plan_expert_sum};
+const cuda_op cuda_op_route = {.supports = supports_route, .plan = plan_route, .shared_bytes = route_shared_bytes};
+const cuda_op cuda_op_expert_rows = {.supports = supports_expert_rows, .plan = plan_expert_rows};
+const cuda_op cuda_op_expert_sum = {.supports = supports_expert_sum, .plan = plan_expert_sum};

@@ -61,5 +61,5 @@ static mr_status plan_take_rows(cuda_builder *b, const cuda_node *n, mr_err *err
     return launch_gather(b, "cuda_take_rows", n, err);
 }
 
-const cuda_op cuda_op_embed = {supports_embed, plan_embed};
-const cuda_op cuda_op_take_rows = {supports_take_rows, plan_take_rows};
+const cuda_op cuda_op_embed = {.supports = supports_embed, .plan = plan_embed};
+const cuda_op cuda_op_take_rows = {.supports = supports_take_rows, .plan = plan_take_rows};

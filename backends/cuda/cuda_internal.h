@@ -4,7 +4,7 @@
  *
  *     static mr_status plan_add(cuda_builder *b, const cuda_node *n, mr_err *err) {
  *         cuda_add_args args = {.step = cuda_step_of(b), .rows = cuda_rows_of(n->out), .a = cuda_data(n->in[0]), …};
- *         return cuda_launch(b, &(cuda_launch_desc){"cuda_add", {n_blocks, n_rows}, CUDA_ELEMENT_THREADS, &args,
+ *         return cuda_launch(b, &(cuda_launch_desc){"cuda_add", {n_rows, n_blocks}, CUDA_ELEMENT_THREADS, &args,
  *                                                   sizeof args}, err);
  *     }
  *
@@ -52,11 +52,12 @@ static inline cuda_rows cuda_rows_of(const mr_tensor *t) {
 }
 
 typedef struct cuda_launch_desc {
-    const char *kernel; /* its name in the module */
-    uint32_t grid[2];   /* blocks: x and y */
-    uint32_t n_threads; /* of a block */
-    const void *args;   /* copied */
-    size_t args_bytes;  /* at most CUDA_MAX_ARGS */
+    const char *kernel;    /* its name in the module */
+    uint32_t grid[2];      /* blocks: x and y */
+    uint32_t n_threads;    /* of a block */
+    const void *args;      /* copied */
+    size_t args_bytes;     /* at most CUDA_MAX_ARGS */
+    uint32_t shared_bytes; /* dynamic shared memory of a block (gpu_dynamic_shared) */
 } cuda_launch_desc;
 /* Adds a launch to the node that is planned. */
 MR_MUST_USE mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err);
@@ -79,10 +80,12 @@ MR_MUST_USE mr_status cuda_shared(cuda_builder *b, const cuda_shared_key *key, s
                                   bool *out_is_first, mr_err *err);
 
 /* An op. supports: whether the kernels can run the node, as mr_backend_ops.supports. It checks types and storage of all
- * tensors. */
+ * tensors. shared_bytes: the dynamic shared memory of its launches, for a node that is supported; NULL: none. A device
+ * that has less for a block does not run the node. */
 typedef struct cuda_op {
     bool (*supports)(const mr_tensor *tensors, const mr_node *node);
     mr_status (*plan)(cuda_builder *b, const cuda_node *n, mr_err *err);
+    size_t (*shared_bytes)(const mr_tensor *tensors, const mr_node *node);
 } cuda_op;
 /* Each file of a family defines its ops. Those that exist are listed in cuda_ops.c. */
 extern const cuda_op cuda_op_embed, cuda_op_rope_table, cuda_op_rms_norm, cuda_op_quantize, cuda_op_matmul,

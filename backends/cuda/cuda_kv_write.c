@@ -41,7 +41,7 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
     };
     return cuda_launch(b,
                        &(cuda_launch_desc){.kernel = CUDA_KV_KERNEL(type, "cuda_kv_write_", ""),
-                                           .grid = {(uint32_t)n->node->params.attention.n_kv_heads, (uint32_t)k->ne[1]},
+                                           .grid = {(uint32_t)k->ne[1], (uint32_t)n->node->params.attention.n_kv_heads},
                                            .n_threads = CUDA_KV_WRITE_THREADS,
                                            .args = &args,
                                            .args_bytes = sizeof args},

@@ -5,11 +5,14 @@
 
 #include "backends/cuda/cuda_internal.h"
 
-enum { CUDA_MAX_GRID_ROWS = 65535 }; /* rows are blocks of the grid's second dimension */
+enum {
+    CUDA_MAX_GRID_Y = 65535,        /* blocks of a grid's second dimension; the first one may have 2^31 - 1 */
+    CUDA_MAX_ROW_COLUMNS = 1 << 22, /* so that the blocks of a row, of at least 64 columns each, fit into the second */
+};
 
-/* Whether t has rows of this type, which follow the rows of the step: a grid has a row of blocks for each. */
+/* Whether t has rows of this type, which follow the rows of the step: a grid has some blocks for each. */
 static inline bool cuda_is_rows(const mr_tensor *t, mr_type type) {
-    return t->type == type && t->row_count != MR_ROWS_FIXED && t->ne[1] <= CUDA_MAX_GRID_ROWS;
+    return t->type == type && t->row_count != MR_ROWS_FIXED && t->ne[0] <= CUDA_MAX_ROW_COLUMNS;
 }
 /* Whether t is a list of the step: a number in each row, one behind the other. */
 static inline bool cuda_is_list(const mr_tensor *t, mr_type type) {
@@ -40,8 +43,8 @@ static inline uint32_t cuda_count_blocks(int32_t n, int32_t per_block) {
 /* Adds the launch with n_blocks blocks for each row of rows. */
 MR_MUST_USE static inline mr_status cuda_launch_rows(cuda_builder *b, cuda_launch_desc launch, uint32_t n_blocks,
                                                      const mr_tensor *rows, mr_err *err) {
-    launch.grid[0] = n_blocks;
-    launch.grid[1] = (uint32_t)rows->ne[1];
+    launch.grid[0] = (uint32_t)rows->ne[1];
+    launch.grid[1] = n_blocks;
     return cuda_launch(b, &launch, err);
 }
 

@@ -196,7 +196,7 @@ static mr_status plan_gate_up(cuda_builder *b, const cuda_node *n, mr_err *err) 
     return cuda_plan_glu(b, n, first == 0 ? &left : &right, first == 0 ? &right : &left, err);
 }
 
-const cuda_op cuda_op_matmul = {supports_matmul, plan_matmul};
-const cuda_op cuda_op_expert_matmul = {supports_expert_matmul, plan_expert_matmul};
-const cuda_op cuda_op_head_matmul = {supports_head_matmul, plan_head_matmul};
-const cuda_op cuda_op_gate_up = {supports_gate_up, plan_gate_up};
+const cuda_op cuda_op_matmul = {.supports = supports_matmul, .plan = plan_matmul};
+const cuda_op cuda_op_expert_matmul = {.supports = supports_expert_matmul, .plan = plan_expert_matmul};
+const cuda_op cuda_op_head_matmul = {.supports = supports_head_matmul, .plan = plan_head_matmul};
+const cuda_op cuda_op_gate_up = {.supports = supports_gate_up, .plan = plan_gate_up};

@@ -40,10 +40,10 @@ void cuda_float_repack(const cuda_repack *repack, cuda_repack_float_args *args, 
     *args = (cuda_repack_float_args){.src = repack->src, .dst = repack->dst, .n_rows = repack->rows};
     args->row_bytes = (uint64_t)repack->columns * (repack->type == MR_TYPE_F32 ? 4 : 2);
     *desc = (cuda_launch_desc){"cuda_repack_float",
-                               {(uint32_t)divide_up((int32_t)(panel_bytes / 16), CUDA_REPACK_THREADS), n_panels},
+                               {n_panels, (uint32_t)divide_up((int32_t)(panel_bytes / 16), CUDA_REPACK_THREADS)},
                                CUDA_REPACK_THREADS,
                                args,
-                               sizeof *args};
+                               .args_bytes = sizeof *args};
 }
 
 /* Few and some: a matrix is read once. Many: each number that is read is used more often, but blocks are fewer. */
@@ -64,5 +64,5 @@ void cuda_float_choose(const cuda_product_size *size, cuda_product_args *args, c
                                {args->blocks_of_matrix * (uint32_t)size->n_heads, (uint32_t)tiles},
                                BLOCKS[kernel].n_threads,
                                args,
-                               sizeof *args};
+                               .args_bytes = sizeof *args};
 }

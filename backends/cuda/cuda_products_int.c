@@ -65,7 +65,7 @@ void cuda_int_repack(const cuda_repack *repack, cuda_repack_panel_args *args, cu
                                {(uint32_t)divide_up(repack->rows, CUDA_PANEL), (uint32_t)((bytes + part - 1) / part)},
                                CUDA_REPACK_PANEL_THREADS,
                                args,
-                               sizeof *args};
+                               .args_bytes = sizeof *args};
 }
 
 /* The warps of a block share a panel where a warp for each panel would leave the device idle. */
@@ -93,5 +93,5 @@ void cuda_int_choose(const cuda_product_size *size, cuda_product_args *args, cud
                                {args->blocks_of_matrix * (uint32_t)size->n_heads, tiles},
                                32 * (SMALL[i].shared ? CUDA_SMALL_WARPS : CUDA_SMALL_PANELS),
                                args,
-                               sizeof *args};
+                               .args_bytes = sizeof *args};
 }

@@ -33,6 +33,6 @@ bool cuda_large_choose(const cuda_product_size *size, cuda_product_args *args, c
                                 (uint32_t)cuda_product_tiles(size, is_long ? LONG_ROWS : SHORT_ROWS)},
                                CUDA_LARGE_THREADS,
                                args,
-                               sizeof *args};
+                               .args_bytes = sizeof *args};
     return true;
 }

@@ -54,12 +54,13 @@ mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err
                              .block_x = desc->n_threads,
                              .block_y = 1,
                              .block_z = 1,
+                             .dynamic_shared_bytes = desc->shared_bytes,
                              .kernel_params = &args};
     cuda_graph_node made = NULL;
     MR_ASSERT(desc->args_bytes <= CUDA_MAX_ARGS);
     if (!b->graph)
         return MR_OK;
-    mr_status status = cuda_kernels_find(b->be, desc->kernel, &node.function, err);
+    mr_status status = cuda_kernels_find(b->be, desc, &node.function, err);
     if (status == MR_OK)
         status = cuda_check_new(b->be, d->graph_add_kernel_node(&made, b->graph, b->waits, b->n_waits, &node),
                                 "add a kernel to a graph", err);
@@ -136,7 +137,7 @@ static mr_status make_graph(cuda_builder *b, cuda_graph_exec *out, mr_err *err) 
     cuda_backend *be = b->be;
     const cuda_driver *d = be->driver;
     cuda_begin_args args = cuda_record_args(be);
-    cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, sizeof args};
+    cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, .args_bytes = sizeof args};
     mr_status status = cuda_check_new(be, d->graph_create(&b->graph, 0), "create a graph", err);
     if (status == MR_OK)
         status = cuda_launch(b, &begin, err);

@@ -77,7 +77,7 @@ mr_fence cuda_record_launched(cuda_backend *be) {
 static mr_status flush(cuda_backend *be, mr_err *err) {
     static const int32_t none[MR_ROWS_KINDS];
     const cuda_begin_args args = cuda_record_args(be);
-    const cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, sizeof args};
+    const cuda_launch_desc begin = {"cuda_begin", {1, 1}, CUDA_BEGIN_THREADS, &args, .args_bytes = sizeof args};
     mr_status status = cuda_record_close(be, none, err);
     if (status == MR_OK)
         status = cuda_kernels_launch(be, &begin, err);

@@ -50,5 +50,5 @@ static mr_status plan_rope(cuda_builder *b, const cuda_node *n, mr_err *err) {
     return cuda_launch_rows(b, launch, cuda_count_blocks(n->out->ne[0], CUDA_ELEMENT_THREADS), n->out, err);
 }
 
-const cuda_op cuda_op_rope_table = {supports_rope_table, plan_rope_table};
-const cuda_op cuda_op_rope = {supports_rope, plan_rope};
+const cuda_op cuda_op_rope_table = {.supports = supports_rope_table, .plan = plan_rope_table};
+const cuda_op cuda_op_rope = {.supports = supports_rope, .plan = plan_rope};

@@ -86,6 +86,6 @@ static mr_status plan_rms_norm(cuda_builder *b, const cuda_node *n, mr_err *err)
     return cuda_launch_rows(b, launch, cuda_count_blocks(n_groups, args.n_span), n->out, err);
 }
 
-const cuda_op cuda_op_quantize = {supports_quantize, plan_quantize};
-const cuda_op cuda_op_glu = {supports_glu, plan_glu};
-const cuda_op cuda_op_rms_norm = {supports_rms_norm, plan_rms_norm};
+const cuda_op cuda_op_quantize = {.supports = supports_quantize, .plan = plan_quantize};
+const cuda_op cuda_op_glu = {.supports = supports_glu, .plan = plan_glu};
+const cuda_op cuda_op_rms_norm = {.supports = supports_rms_norm, .plan = plan_rms_norm};

@@ -25,14 +25,14 @@ static mr_status plan_table_write(cuda_builder *b, const cuda_node *n, mr_err *e
                                   .block = ints_of(n->in[2]),
                                   .table = cuda_data(n->in[3]),
                                   .table_row_bytes = (uint32_t)n->in[3]->row_bytes};
-    const cuda_launch_desc launch = {"cuda_table_write", {1, 1}, CUDA_TABLE_THREADS, &args, sizeof args};
+    const cuda_launch_desc launch = {"cuda_table_write", {1, 1}, CUDA_TABLE_THREADS, &args, .args_bytes = sizeof args};
     return cuda_launch(b, &launch, err);
 }
 
 static bool supports_kv_copy(const mr_tensor *tensors, const mr_node *node) {
     const mr_tensor *parts = &tensors[node->in[3]];
     return cuda_is_list(&tensors[node->in[0]], MR_TYPE_I32) && cuda_is_list(&tensors[node->in[1]], MR_TYPE_I32) &&
-           parts->type == MR_TYPE_I32 && parts->ne[0] <= CUDA_MAX_GRID_ROWS;
+           parts->type == MR_TYPE_I32 && parts->ne[0] <= CUDA_MAX_GRID_Y;
 }
 
 static mr_status plan_kv_copy(cuda_builder *b, const cuda_node *n, mr_err *err) {
@@ -56,5 +56,5 @@ static mr_status plan_kv_copy(cuda_builder *b, const cuda_node *n, mr_err *err) 
     return cuda_launch(b, &launch, err);
 }
 
-const cuda_op cuda_op_table_write = {supports_table_write, plan_table_write};
-const cuda_op cuda_op_kv_copy = {supports_kv_copy, plan_kv_copy};
+const cuda_op cuda_op_table_write = {.supports = supports_table_write, .plan = plan_table_write};
+const cuda_op cuda_op_kv_copy = {.supports = supports_kv_copy, .plan = plan_kv_copy};

@@ -104,7 +104,9 @@ static bool check_state(mr_backend *be, const char *name) {
     expect_ok(be->ops->buffer_create(be, bytes, &buffer, &err), &err);
     for (int i = 0; i < N_TENSORS; i++)
         t[i].buffer = buffer;
-    expect_ok(be->ops->program_create(be, &(mr_program_desc){t, nodes, 2}, &program, &err), &err);
+    expect_ok(
+        be->ops->program_create(be, &(mr_program_desc){.tensors = t, .nodes = nodes, .n_nodes = 2}, &program, &err),
+        &err);
     const void *data[N_TENSORS] = {l.slot, l.index, l.block, FROM, TO, start.table, start.store, PARTS};
     for (int i = 0; i < N_TENSORS; i++)
         (void)put(be, &t[i], data[i], i == T_PARTS ? sizeof PARTS : t[i].bytes);

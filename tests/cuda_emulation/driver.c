@@ -173,6 +173,10 @@ size_t emulated_total_bytes(void) {
     return e->options.memory_bytes ? e->options.memory_bytes : (size_t)2 << 30;
 }
 
+int32_t emulated_shared_bytes(void) {
+    return or_default(e->options.shared_bytes, 227 << 10);
+}
+
 static bool is_device(call *c, cuda_device device) {
     if (c->result == CUDA_OK && (device < 0 || device >= n_devices()))
         emulated_refuse(c, CUDA_INVALID_DEVICE);
@@ -272,7 +276,7 @@ cuda_result emulated_device_get_attribute(int *value, int attribute, cuda_device
         {CUDA_ATTRIBUTE_PCI_DEVICE, 0},
         {CUDA_ATTRIBUTE_CAPABILITY_MAJOR, capability / 10},
         {CUDA_ATTRIBUTE_CAPABILITY_MINOR, capability % 10},
-        {CUDA_ATTRIBUTE_SHARED_BYTES_OPT_IN, EMULATED_SHARED_BYTES_OPT_IN},
+        {CUDA_ATTRIBUTE_SHARED_BYTES_OPT_IN, emulated_shared_bytes()},
     };
     if (!is_device(&c, device))
         return emulated_end(&c);

@@ -31,6 +31,7 @@ typedef struct emulated_options {
     int32_t version;      /* of the driver; 0: 12040 */
     int32_t capability;   /* 10 * major + minor; 0: 90 */
     int32_t n_processors; /* 0: 4 */
+    int32_t shared_bytes; /* most of a block, by func_set_attribute; 0: 227 KiB */
     int32_t max_delay_us; /* before and after each piece of queued work */
     uint64_t seed;        /* of delays, and of the order of a graph's nodes */
     const char *fail;     /* a member of cuda_driver: fail_at counts calls of this function; NULL: of all functions */

@@ -98,7 +98,7 @@ static function *find_function(call *c, cuda_function handle) {
 cuda_result emulated_func_set_attribute(cuda_function handle, int attribute, int value) {
     call c = emulated_begin(CALL_func_set_attribute);
     function *f = c.result == CUDA_OK ? find_function(&c, handle) : NULL;
-    if (f && (attribute != CUDA_FUNCTION_DYNAMIC_SHARED_BYTES || value < 0 || value > EMULATED_SHARED_BYTES_OPT_IN))
+    if (f && (attribute != CUDA_FUNCTION_DYNAMIC_SHARED_BYTES || value < 0 || value > emulated_shared_bytes()))
         emulated_refuse(&c, CUDA_INVALID_VALUE);
     else if (f)
         f->max_shared_bytes = (size_t)value;
@@ -107,8 +107,7 @@ cuda_result emulated_func_set_attribute(cuda_function handle, int attribute, int
 
 /* --- Launches ---------------------------------------------------------------------------------------------------- */
 
-/* The launch with its arguments copied, or a refused call. dynamic_shared_bytes are only checked: the shared memory of
- * emulated kernels is their own. */
+/* The launch with its arguments copied, or a refused call. */
 static launch make_launch(call *c, const cuda_kernel_node *n) {
     launch l = {0};
     const function *f = c->result == CUDA_OK ? find_function(c, n->function) : NULL;
@@ -123,7 +122,7 @@ static launch make_launch(call *c, const cuda_kernel_node *n) {
     else
         l = (launch){f->kernel,
                      f->module,
-                     {n->grid_x, n->grid_y, 1},
+                     {n->grid_x, n->grid_y, n->dynamic_shared_bytes},
                      n->block_x,
                      emulated_alloc(emulator_args_bytes(f->kernel))};
     if (l.args)

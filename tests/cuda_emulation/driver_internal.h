@@ -40,7 +40,7 @@ typedef enum call_kind {
 #include "backends/cuda/cuda_driver.def"
 #undef FUNCTION
 
-enum { EMULATED_SHARED_BYTES = 48 << 10, EMULATED_SHARED_BYTES_OPT_IN = 227 << 10 }; /* of a block */
+enum { EMULATED_SHARED_BYTES = 48 << 10 }; /* of a block, without func_set_attribute */
 
 /* A device's primary context. */
 typedef struct context {
@@ -105,8 +105,9 @@ void *emulated_remove(call *c, object_kind kind, const void *handle);
 /* Calls destroy for every live object of the kind, and removes it. */
 void emulated_remove_all(object_kind kind, void (*destroy)(void *object));
 
-/* Memory of a device. */
+/* Memory of a device, and the most shared memory of a block. */
 size_t emulated_total_bytes(void);
+int32_t emulated_shared_bytes(void);
 /* Reads EMULATED_CUDA; a word that is not known ends the process. */
 emulated_options emulated_read_environment(void);
 

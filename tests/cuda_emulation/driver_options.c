@@ -25,6 +25,7 @@ static bool read_word(char *text, emulated_options *o) {
         {"version", .number = &o->version},
         {"capability", .number = &o->capability},
         {"n_processors", .number = &o->n_processors},
+        {"shared_bytes", .number = &o->shared_bytes},
         {"max_delay_us", .number = &o->max_delay_us},
         {"fail_at", .number = &o->fail_at},
         {"result", .number = &o->result},

@@ -28,7 +28,14 @@ extern "C" void mr_thread_set_denormals_flushed(void); /* engine/base/thread.h *
 
 namespace {
 
-enum { STACK_BYTES = 64 << 10, MAX_THREADS = 1024, LANES = 32, MAX_WARPS = MAX_THREADS / LANES, MAX_COPIES = 256 };
+enum {
+    STACK_BYTES = 64 << 10,
+    MAX_THREADS = 1024,
+    LANES = 32,
+    MAX_WARPS = MAX_THREADS / LANES,
+    MAX_COPIES = 256,
+    RUBBISH = 0xa5
+};
 
 struct copy16 {
     void *to;
@@ -254,6 +261,7 @@ void read_order() {
 /* --- What kernels call ------------------------------------------------------------------------------------------- */
 
 emulator_place emulator_here;
+uint8_t *emulator_dynamic_shared;
 
 void emulator_sync(int line) {
     if (n_at_barrier > 0 && barrier_line != line)
@@ -297,7 +305,7 @@ void emulator_copy16(void *shared, const void *global, int line) {
     c->to = shared;
     c->group = f->group;
     memcpy(c->bytes, global, 16);
-    memset(shared, 0xa5, 16);
+    memset(shared, RUBBISH, 16);
     emulator_count_read(global, 16, line);
 }
 
@@ -365,8 +373,11 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
     kernel = k;
     kernel_args = args;
     n_threads_of_block = n_threads;
-    if (n_threads % LANES || n_threads == 0 || n_threads > k->max_threads || grid.z != 1)
+    if (n_threads % LANES || n_threads == 0 || n_threads > k->max_threads)
         stop("a launch with a wrong number of threads", (int)n_threads, (int)k->max_threads);
+    /* Of exactly these bytes, so that AddressSanitizer finds accesses outside. */
+    if (posix_memalign((void **)&emulator_dynamic_shared, 16, grid.shared_bytes) != 0)
+        stop("no memory for dynamic shared memory", 0, 0);
     fenv_t mode;
     fegetenv(&mode);
     mr_thread_set_denormals_flushed();
@@ -376,9 +387,11 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
         for (uint32_t x = 0; x < grid.x; x++) {
             emulator_here.block = reversed ? grid.x - 1 - x : x;
             emulator_here.block_y = reversed ? grid.y - 1 - y : y;
+            memset(emulator_dynamic_shared, RUBBISH, grid.shared_bytes);
             run_block();
         }
     fesetenv(&mode);
+    free(emulator_dynamic_shared);
     counts.n_launches++;
     pthread_mutex_unlock(&lock);
 }

@@ -22,7 +22,8 @@ extern "C" {
 
 typedef struct emulator_kernel emulator_kernel;
 typedef struct emulator_grid {
-    uint32_t x, y, z; /* blocks; z is 1 */
+    uint32_t x, y;         /* blocks */
+    uint32_t shared_bytes; /* dynamic shared memory of a block, which holds rubbish when the block begins */
 } emulator_grid;
 
 typedef enum emulator_order { EMULATOR_FORWARD, EMULATOR_REVERSED, EMULATOR_DRAWN } emulator_order;

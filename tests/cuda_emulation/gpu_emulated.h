@@ -15,7 +15,6 @@
 #define MR_CONSTANT static const
 #define MR_UNROLL
 #define MR_NO_UNROLL
-#define MR_NO_UNROLL
 #define MR_KERNEL(name, args_t, max_threads, ...)                                                                      \
     static void name##_body(const args_t &a);                                                                          \
     static const emulator_kernel name##_kernel(#name, max_threads, sizeof(args_t),                                     \
@@ -36,6 +35,7 @@ struct emulator_place {
     uint32_t thread, block, block_y, blocks;
 };
 extern emulator_place emulator_here; /* of the fibre that runs */
+extern uint8_t *emulator_dynamic_shared;
 /* Waits for all threads of the block. */
 void emulator_sync(int line);
 /* Waits for all lanes of the warp; the last one to come calls meet(slots), slots in the order of lanes. */
@@ -59,6 +59,9 @@ static inline uint32_t gpu_block_y() {
 }
 static inline uint32_t gpu_blocks() {
     return emulator_here.blocks;
+}
+static inline uint8_t *gpu_dynamic_shared() {
+    return emulator_dynamic_shared;
 }
 static inline void gpu_sync(int line = __builtin_LINE()) {
     emulator_sync(line);

@@ -24,7 +24,7 @@ void node_launch(const cuda_launch_desc *desc) {
     assert_int_equal(emulator_args_bytes(k), desc->args_bytes);
     assert_true(desc->args_bytes <= CUDA_MAX_ARGS);
     assert_true(desc->grid[0] > 0 && desc->grid[1] > 0 && desc->grid[1] <= MAX_GRID_Y);
-    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], 1}, desc->n_threads, desc->args);
+    emulator_launch(k, (emulator_grid){desc->grid[0], desc->grid[1], desc->shared_bytes}, desc->n_threads, desc->args);
 }
 
 mr_status cuda_launch(cuda_builder *b, const cuda_launch_desc *desc, mr_err *err) {

@@ -136,7 +136,7 @@ static void test_weights(void **state) {
     cuda_launch_desc l;
     _Alignas(16) uint8_t args[CUDA_MAX_ARGS];
     cuda_weight_repack(&(cuda_repack){MR_TYPE_F16, COLS, ROWS, src, want}, args, &l);
-    emulator_launch(emulator_find(l.kernel), (emulator_grid){l.grid[0], l.grid[1], 1}, l.n_threads, l.args);
+    emulator_launch(emulator_find(l.kernel), (emulator_grid){l.grid[0], l.grid[1], 0}, l.n_threads, l.args);
 
     t.buffer = create_buffer(be, bytes + 2 * GUARD);
     t.offset = GUARD;
@@ -324,6 +324,50 @@ static void test_order(void **state) {
     assert_int_equal(before[0], 3);
     cuda_order_destroy(o);
     cuda_order_destroy(NULL);
+}
+
+/* A router of n experts for one row. Returns whether the device supports it, and runs it then. */
+static bool route(mr_backend *be, int32_t n) {
+    static float logits[4096];
+    mr_tensor t[2];
+    mr_node node = {.op = MR_OP_ROUTE, .out = 1, .params.experts = {.n = n, .n_used = 1}};
+    mr_program *program = NULL;
+    mr_fence fence = 0;
+    mr_err err = {0};
+    int32_t best = -1;
+    for (int k = 1; k < MR_MAX_INPUTS; k++)
+        node.in[k] = MR_NO_TENSOR;
+    assert_true(mr_tensor_init(&t[0], "logits", MR_TYPE_F32, n, 1, MR_STORAGE_WORK, MR_ROWS_STEP));
+    assert_true(mr_tensor_init(&t[1], "routes", MR_TYPE_I32, 2, 1, MR_STORAGE_WORK, MR_ROWS_STEP));
+    if (!be->ops->supports(be, t, &node))
+        return false;
+    t[1].offset = mr_round_up(t[0].bytes, 256);
+    t[0].buffer = t[1].buffer = create_buffer(be, t[1].offset + t[1].bytes);
+    logits[n - 1] = 1.0f;
+    (void)set(be, t[0].buffer, 0, logits, (size_t)n * sizeof *logits);
+    logits[n - 1] = 0.0f;
+    const mr_program_desc desc = {.tensors = t, .nodes = &node, .n_nodes = 1};
+    expect_ok(be->ops->program_create(be, &desc, &program, &err), &err);
+    expect_ok(be->ops->submit(be, program, &(mr_run){.n_rows = {[MR_ROWS_STEP] = 1}}, &fence, &err), &err);
+    get(be, t[1].buffer, t[1].offset, &best, sizeof best);
+    assert_int_equal(best, n - 1);
+    be->ops->program_destroy(be, program);
+    be->ops->buffer_destroy(be, t[0].buffer);
+    return true;
+}
+
+/* A kernel may have more shared memory than the usual 48 KiB, up to what the device has for a block. */
+static void test_shared_memory(void **state) {
+    (void)state;
+    mr_backend *be = create(NULL);
+    assert_true(route(be, 2048));
+    assert_true(route(be, 4096));
+    assert_true(route(be, 3500));
+    destroy(be);
+    be = create(&(emulated_options){.shared_bytes = 60000});
+    assert_true(route(be, 3750));
+    assert_false(route(be, 3751));
+    destroy(be);
 }
 
 /* --- Marks ------------------------------------------------------------------------------------------------------- */
@@ -519,17 +563,12 @@ static void test_ranges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sets),
-        cmocka_unit_test(test_sets_wait_for_a_launch),
-        cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_nodes_wait_for_each_other),
-        cmocka_unit_test(test_cost_of_a_step),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_marks),
-        cmocka_unit_test(test_polls),
-        cmocka_unit_test(test_hosts_without_the_device),
-        cmocka_unit_test(test_memory_limits),
-        cmocka_unit_test(test_broken_device),
+        cmocka_unit_test(test_sets),           cmocka_unit_test(test_sets_wait_for_a_launch),
+        cmocka_unit_test(test_weights),        cmocka_unit_test(test_nodes_wait_for_each_other),
+        cmocka_unit_test(test_cost_of_a_step), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_shared_memory),  cmocka_unit_test(test_marks),
+        cmocka_unit_test(test_polls),          cmocka_unit_test(test_hosts_without_the_device),
+        cmocka_unit_test(test_memory_limits),  cmocka_unit_test(test_broken_device),
         cmocka_unit_test(test_ranges),
     };
     return cmocka_run_group_tests_name("cuda_backend", tests, NULL, NULL);

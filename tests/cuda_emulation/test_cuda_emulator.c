@@ -31,7 +31,7 @@ static void test_add(void **state) {
             y[i] = 0.5f;
         }
         emulator_set_order(order, 7);
-        emulator_launch(k, (emulator_grid){2, ROWS, 1}, CUDA_ELEMENT_THREADS, &args);
+        emulator_launch(k, (emulator_grid){ROWS, 2, 0}, CUDA_ELEMENT_THREADS, &args);
         for (int i = 0; i < ROWS * COLUMNS; i++)
             assert_true(sum[i] == (i < (ROWS - 1) * COLUMNS ? (float)i + 0.5f : 0.0f));
     }
@@ -44,7 +44,7 @@ static emulator_counts count_reads(test_read_kind kind, int32_t n_lanes, int32_t
     int32_t y[TEST_READ_THREADS];
     const test_read_args args = {x, y, (int32_t)kind, n_lanes, n_reads, stride_bytes, read_bytes};
     emulator_reset_counts();
-    emulator_launch(emulator_find("test_read"), (emulator_grid){1, 1, 1}, TEST_READ_THREADS, &args);
+    emulator_launch(emulator_find("test_read"), (emulator_grid){1, 1, 0}, TEST_READ_THREADS, &args);
     return emulator_get_counts();
 }
 

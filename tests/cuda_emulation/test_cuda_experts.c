@@ -34,7 +34,8 @@ static void check_route(expert_shape s, fill how, bool has_bias, mr_routing rout
 
 static void test_route(void **state) {
     (void)state;
-    static const expert_shape SHAPES[] = {{1, 1}, {2, 2}, {8, 2}, {31, 31}, {32, 4}, {33, 8}, {128, 8}, {1024, 40}};
+    static const expert_shape SHAPES[] = {{1, 1},  {2, 2},   {8, 2},     {31, 31}, {32, 4},
+                                          {33, 8}, {128, 8}, {1024, 40}, {4096, 3}};
     int i = 0;
     for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++)
         for (fill how = PLAIN; how < FILLS; how++)
@@ -79,12 +80,16 @@ static void test_route_of_no_numbers(void **state) {
     }
 }
 
-static void test_too_many_experts_are_refused(void **state) {
+/* More rows than the second dimension of a grid has blocks. */
+static void test_many_rows(void **state) {
     (void)state;
     node_case c;
-    build_route(&c, (expert_shape){CUDA_MAX_EXPERTS + 1, 2}, PLAIN, false, (mr_routing){0});
-    assert_false(node_case_is_supported(&c));
-    node_case_end(&c);
+    node_case_begin(&c, MR_OP_ROUTE, (node_rows){.bucket = 65600, .real = 65590, .used = 1});
+    c.node.in[0] = node_case_floats(&c, &numbers, 2, 0, PLAIN);
+    c.node.out = node_case_rows(&c, MR_TYPE_I32, 2);
+    c.node.params.experts.n = 2;
+    c.node.params.experts.n_used = 1;
+    node_case_check(&c);
 }
 
 /* Fills the experts of routes with numbers below limit. */
@@ -151,7 +156,7 @@ int main(void) {
         cmocka_unit_test(test_route),
         cmocka_unit_test(test_route_by_groups),
         cmocka_unit_test(test_route_of_no_numbers),
-        cmocka_unit_test(test_too_many_experts_are_refused),
+        cmocka_unit_test(test_many_rows),
         cmocka_unit_test(test_expert_rows),
         cmocka_unit_test(test_expert_sum),
     };

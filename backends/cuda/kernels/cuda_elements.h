@@ -1,5 +1,6 @@
 /* backends/cuda/kernels/cuda_elements.h - arguments of the kernels that compute element by element, for [n] elements of
- * the step's rows. A block row (gpu_block_y) has a row, a block 256 elements. y may be an input. */
+ * the step's rows. gpu_block is the row, because a grid may have 2^31 - 1 blocks there, and gpu_block_y a part of 256
+ * elements, of which there are at most 65535. y may be an input. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_CUDA_ELEMENTS_H
 #define MR_BACKENDS_CUDA_KERNELS_CUDA_ELEMENTS_H

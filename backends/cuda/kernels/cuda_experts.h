@@ -8,7 +8,7 @@
 #include "engine/tensor/tensor.h"
 
 enum {
-    CUDA_MAX_EXPERTS = 1024,                    /* of a layer: the scores of a row lie in shared memory */
+    CUDA_ROUTE_BYTES = 16,                      /* dynamic shared memory for each expert of a layer */
     CUDA_ROUTE_THREADS = 32,                    /* a warp has a row */
     CUDA_LIST_THREADS = 256,                    /* of a block of EXPERT_ROWS */
     CUDA_LIST_EXPERTS = CUDA_LIST_THREADS / 32, /* of such a block: a warp has one */
@@ -18,7 +18,7 @@ enum {
 typedef struct cuda_route_args {
     const cuda_step *step;
     cuda_rows rows;
-    int32_t n, n_used; /* n is at most CUDA_MAX_EXPERTS */
+    int32_t n, n_used;
     mr_routing routing;
     const uint8_t *logits; /* f32 [n] */
     const float *bias;     /* [n], or NULL */

@@ -7,7 +7,7 @@
 
 enum { CUDA_HEADS_THREADS = 256 };
 
-/* A block has a head of a row: gpu_block is the head, gpu_block_y the row. The first a.n elements of the head become
+/* A block has a head of a row: gpu_block is the row, gpu_block_y the head. The first a.n elements of the head become
  * activations; the other n_kept are copied behind the n_out results of the head. */
 typedef struct cuda_heads_args {
     const cuda_step *step;

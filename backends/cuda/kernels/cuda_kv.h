@@ -19,7 +19,7 @@ typedef struct cuda_turn {
     int32_t interleaved;  /* element 2i with 2i + 1; else i with i + n_rot / 2 */
 } cuda_turn;
 
-/* cuda_kv_write_TYPE: a block writes one KV head (gpu_block) of one row (gpu_block_y). */
+/* cuda_kv_write_TYPE: a block writes one KV head (gpu_block_y) of one row (gpu_block). */
 typedef struct cuda_kv_write_args {
     const cuda_step *step;
     cuda_rows rows;

@@ -49,7 +49,7 @@ typedef struct cuda_product_args {
     int32_t n_experts;
 } cuda_product_args;
 
-/* Repacks a float matrix: a thread moves 16 bytes, a block row (gpu_block_y) has a panel. */
+/* Repacks a float matrix: a thread moves 16 bytes. gpu_block is the panel, gpu_block_y a part of it. */
 typedef struct cuda_repack_float_args {
     const uint8_t *src; /* rows as they lie in the file, aligned to 2 bytes */
     uint8_t *dst;

@@ -102,7 +102,7 @@ MR_INLINE float value_of(mr_type type, const uint8_t *row, int32_t i) {
 }
 
 MR_KERNEL(cuda_embed, cuda_gather_args, CUDA_ELEMENT_THREADS) {
-    int32_t i = gpu_element(), row = (int32_t)gpu_block_y();
+    int32_t i = gpu_element(), row = (int32_t)gpu_block();
     if (i < a.n && row < gpu_real_rows(a.step, a.rows))
         gpu_row<float>(a.y, row, a.y_row_bytes)[i] = value_of(a.type, a.x + (size_t)a.from[row] * a.x_row_bytes, i);
 }

@@ -4,7 +4,7 @@
 #include "backends/cuda/kernels/gpu_elements.h"
 
 MR_KERNEL(cuda_expert_sum, cuda_expert_sum_args, CUDA_ELEMENT_THREADS) {
-    int32_t i = gpu_element(), row = (int32_t)gpu_block_y();
+    int32_t i = gpu_element(), row = (int32_t)gpu_block();
     if (i >= a.n || row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *weight = gpu_row<const float>(a.routes, row, a.routes_row_bytes) + a.n_used;

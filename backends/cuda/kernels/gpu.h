@@ -17,8 +17,8 @@
  * Warps. All 32 lanes of a warp call gpu_shuffle, gpu_ballot, gpu_warp_*, gpu_mma_* and gpu_sync_warp
  * together, in the same place of the code. All threads of a block call gpu_sync together: no thread has returned
  * before.
- * Memory. MR_SHARED variables have no initial value. Hot loops read the device's memory by gpu_read, and shared memory
- * by gpu_read_shared, so that the emulation can count sectors and bank conflicts. */
+ * Memory. MR_SHARED variables and dynamic shared memory have no initial value. Hot loops read the device's memory by
+ * gpu_read, and shared memory by gpu_read_shared, so that the emulation can count sectors and bank conflicts. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_GPU_H
 #define MR_BACKENDS_CUDA_KERNELS_GPU_H
@@ -36,7 +36,6 @@
 #define MR_CONSTANT static __device__ const
 #define MR_UNROLL _Pragma("unroll")
 #define MR_NO_UNROLL _Pragma("unroll 1")
-#define MR_NO_UNROLL _Pragma("unroll 1")
 
 MR_INLINE uint32_t gpu_thread() {
     return threadIdx.x;
@@ -49,6 +48,11 @@ MR_INLINE uint32_t gpu_block_y() {
 }
 MR_INLINE uint32_t gpu_blocks() {
     return gridDim.x;
+}
+/* Shared memory of the block beside its MR_SHARED variables: as many bytes as the launch says, aligned to 16. */
+MR_INLINE uint8_t *gpu_dynamic_shared() {
+    extern __shared__ __align__(16) uint8_t gpu_dynamic_bytes[];
+    return gpu_dynamic_bytes;
 }
 MR_INLINE void gpu_sync() {
     __syncthreads();

@@ -7,7 +7,7 @@
 #include "backends/cuda/kernels/gpu_rows.h"
 
 MR_INLINE int32_t gpu_element() {
-    return (int32_t)(gpu_block() * CUDA_ELEMENT_THREADS + gpu_thread());
+    return (int32_t)(gpu_block_y() * CUDA_ELEMENT_THREADS + gpu_thread());
 }
 
 #endif

@@ -5,7 +5,7 @@
 #include "backends/cuda/kernels/gpu_activations.h"
 
 MR_KERNEL(cuda_heads, cuda_heads_args, CUDA_HEADS_THREADS) {
-    int32_t row = (int32_t)gpu_block_y(), head = (int32_t)gpu_block(), k = a.a.n;
+    int32_t row = (int32_t)gpu_block(), head = (int32_t)gpu_block_y(), k = a.a.n;
     if (row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *x = gpu_row<const float>(a.x, row, a.x_row_bytes) + (size_t)head * (k + a.n_kept);

@@ -15,7 +15,7 @@ struct kv_row {
 };
 
 MR_INLINE kv_row row_of(const cuda_kv_write_args &a) {
-    int32_t row = (int32_t)gpu_block_y(), head = (int32_t)gpu_block(), slot = gpu_read(a.slots + row);
+    int32_t row = (int32_t)gpu_block(), head = (int32_t)gpu_block_y(), slot = gpu_read(a.slots + row);
     size_t block = (size_t)(slot / CUDA_KV_BLOCK);
     return {gpu_row<const float>(a.k, row, a.k_row_bytes) + (size_t)head * (size_t)a.k_dim,
             gpu_row<const float>(a.v, row, a.v_row_bytes) + (size_t)head * (size_t)a.v_dim,
@@ -56,12 +56,12 @@ template <class Element> MR_INLINE void kv_write(const cuda_kv_write_args &a) {
 }
 
 MR_KERNEL(cuda_kv_write_f16, cuda_kv_write_args, CUDA_KV_WRITE_THREADS) {
-    if ((int32_t)gpu_block_y() < gpu_real_rows(a.step, a.rows))
+    if ((int32_t)gpu_block() < gpu_real_rows(a.step, a.rows))
         kv_write<uint16_t>(a);
 }
 
 MR_KERNEL(cuda_kv_write_f32, cuda_kv_write_args, CUDA_KV_WRITE_THREADS) {
-    if ((int32_t)gpu_block_y() < gpu_real_rows(a.step, a.rows))
+    if ((int32_t)gpu_block() < gpu_real_rows(a.step, a.rows))
         kv_write<float>(a);
 }
 
@@ -83,7 +83,7 @@ MR_INLINE int8_t quantize(float x, uint16_t *scale) {
 /* Keys are [k_dim / 4][16][4], then scales [k_dim / 32][16]. Values are [16 / 4][v_dim][4], then scales [v_dim / 32]
  * [16]. */
 MR_KERNEL(cuda_kv_write_q8_0, cuda_kv_write_args, CUDA_KV_WRITE_THREADS) {
-    if ((int32_t)gpu_block_y() >= gpu_real_rows(a.step, a.rows))
+    if ((int32_t)gpu_block() >= gpu_real_rows(a.step, a.rows))
         return;
     kv_row row = row_of(a);
     uint16_t *k_scales = (uint16_t *)(row.k_out + a.k_dim * CUDA_KV_BLOCK) + row.column;

@@ -3,8 +3,8 @@
 #include "backends/cuda/kernels/gpu_activations.h"
 
 MR_KERNEL(cuda_quantize, cuda_quantize_args, CUDA_ACTIVATION_THREADS) {
-    int32_t row = (int32_t)gpu_block_y();
-    int32_t block = (int32_t)((gpu_block() * CUDA_ACTIVATION_THREADS + gpu_thread()) / 8);
+    int32_t row = (int32_t)gpu_block();
+    int32_t block = (int32_t)((gpu_block_y() * CUDA_ACTIVATION_THREADS + gpu_thread()) / 8);
     if (row >= gpu_real_rows(a.step, a.rows))
         return;
     float v[4];

@@ -26,7 +26,7 @@ struct norm_span {
     int32_t first, last, n_normed, n_groups;
 };
 MR_INLINE norm_span span_of(const cuda_rms_norm_args &a) {
-    int32_t group = (int32_t)gpu_block() * a.n_span, rest = a.n_groups - group;
+    int32_t group = (int32_t)gpu_block_y() * a.n_span, rest = a.n_groups - group;
     norm_span s = {group * a.m, 0, 0, rest < a.n_span ? rest : a.n_span};
     s.n_normed = s.n_groups * a.m;
     s.last = rest <= a.n_span ? a.y.n : s.first + s.n_normed;
@@ -35,7 +35,7 @@ MR_INLINE norm_span span_of(const cuda_rms_norm_args &a) {
 
 MR_KERNEL(cuda_rms_norm, cuda_rms_norm_args, CUDA_NORM_THREADS) {
     MR_SHARED float kept[CUDA_NORM_COLUMNS], scale[CUDA_NORM_GROUPS];
-    int32_t row = (int32_t)gpu_block_y(), thread = (int32_t)gpu_thread(), group = thread / 16, lane = thread % 16;
+    int32_t row = (int32_t)gpu_block(), thread = (int32_t)gpu_thread(), group = thread / 16, lane = thread % 16;
     if (row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *x = gpu_row<const float>(a.x, row, a.x_row_bytes);

@@ -5,7 +5,7 @@
 #include "backends/cuda/kernels/gpu_elements.h"
 
 MR_KERNEL(cuda_rope, cuda_rope_args, CUDA_ELEMENT_THREADS) {
-    int32_t i = gpu_element(), row = (int32_t)gpu_block_y();
+    int32_t i = gpu_element(), row = (int32_t)gpu_block();
     if (i >= a.n || row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *x = gpu_row<const float>(a.x, row, a.x_row_bytes);

@@ -5,7 +5,7 @@
 #include "backends/cuda/kernels/gpu_rows.h"
 
 MR_KERNEL(cuda_rope_table, cuda_rope_table_args, CUDA_ROPE_TABLE_THREADS) {
-    int32_t i = (int32_t)(gpu_block() * CUDA_ROPE_TABLE_THREADS + gpu_thread()), row = (int32_t)gpu_block_y();
+    int32_t i = (int32_t)(gpu_block_y() * CUDA_ROPE_TABLE_THREADS + gpu_thread()), row = (int32_t)gpu_block();
     if (i >= a.half || row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *step = gpu_row<const float>(a.angles, MR_ROPE_STEP, a.angles_row_bytes);

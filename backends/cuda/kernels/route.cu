@@ -4,10 +4,16 @@
 #include "backends/cuda/kernels/cuda_experts.h"
 #include "backends/cuda/kernels/gpu_rows.h"
 
+/* Of each expert, in shared memory. */
 struct route_memory {
-    float score[CUDA_MAX_EXPERTS], choice[CUDA_MAX_EXPERTS], weight[CUDA_MAX_EXPERTS];
-    uint32_t key[CUDA_MAX_EXPERTS];
+    float *score, *choice, *weight; /* weight: of the chosen ones, in routing order */
+    uint32_t *key;
 };
+
+MR_INLINE route_memory memory_of(int32_t n) {
+    float *at = (float *)gpu_dynamic_shared();
+    return {at, at + n, at + 2 * n, (uint32_t *)(at + 3 * n)};
+}
 
 /* Greater numbers have greater keys. Zeros and denormals are equal, as in a comparison that flushes denormals. */
 MR_INLINE uint32_t key_of(float x) {
@@ -60,7 +66,7 @@ MR_INLINE void softmax(const float *x, int32_t n, float *score) {
 }
 
 /* Of the choices, only those of the best groups stay. Lane g looks at groups g, g + 32, …. */
-MR_INLINE void drop_groups(route_memory &m, const mr_routing &r, int32_t n) {
+MR_INLINE void drop_groups(const route_memory &m, const mr_routing &r, int32_t n) {
     int32_t size = n / r.n_groups;
     for (int32_t g = (int32_t)gpu_lane(); g < r.n_groups; g += 32) {
         int32_t first = g * size, second = -1;
@@ -103,8 +109,8 @@ MR_INLINE void weigh(const mr_routing &r, int32_t n_used, float *weight, float *
 }
 
 MR_KERNEL(cuda_route, cuda_route_args, CUDA_ROUTE_THREADS) {
-    MR_SHARED route_memory m;
-    int32_t row = (int32_t)gpu_block_y(), lane = (int32_t)gpu_lane();
+    const route_memory m = memory_of(a.n);
+    int32_t row = (int32_t)gpu_block(), lane = (int32_t)gpu_lane();
     if (row >= gpu_real_rows(a.step, a.rows))
         return;
     const float *logits = gpu_row<const float>(a.logits, row, a.logits_row_bytes);
