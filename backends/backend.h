@@ -61,6 +61,13 @@ typedef struct mr_device_info {
     bool exact; /* every op gives the bits of engine/NUMERICS.md */
 } mr_device_info;
 
+/* A device of this host, by what its driver says of it: no backend need exist. */
+typedef struct mr_device_about {
+    char name[100], driver[40], capability[40]; /* "driver for CUDA 12.4", "compute capability 9.0" */
+    size_t memory_bytes;
+    mr_err problem; /* why the program cannot use it; status MR_OK: it can */
+} mr_device_about;
+
 enum { MR_MAX_BACKENDS = 4, MR_NO_ROWS = INT32_MAX, MR_KEPT_MARKS = 16 };
 typedef struct mr_rates {
     double products_per_s;     /* multiply-adds in large matrix products; 0: not measured */

@@ -21,6 +21,12 @@ static mr_status create_cuda(const mr_backend_options *o, mr_backend **out, mr_e
     return status == MR_OK ? mr_cuda_backend_create(&options, out, err) : status;
 }
 
+static mr_status about_cuda(int32_t device, mr_device_about *out, mr_err *err) {
+    const cuda_driver *driver = NULL;
+    mr_status status = cuda_driver_load(&driver, err);
+    return status == MR_OK ? mr_cuda_about(driver, device, out, err) : status;
+}
+
 static int32_t count_cuda(void) {
     const cuda_driver *driver = NULL;
     mr_err ignored; /* create_cuda returns the same error */
@@ -29,6 +35,7 @@ static int32_t count_cuda(void) {
 #else
 #define create_cuda NULL
 #define count_cuda NULL
+#define about_cuda NULL
 #endif
 
 #ifdef MILLRACE_WITH_BLAS
@@ -47,6 +54,8 @@ const mr_backend_kind mr_backend_kind_cuda = {
     .about = "layers on NVIDIA GPUs, in exact numerics",
     .create = create_cuda,
     .count = count_cuda,
+    .about_device = about_cuda,
+    .multiplies = mr_cuda_multiplies,
     .hint = "install the CUDA toolkit, 12.4 or newer, and build with -DMILLRACE_CUDA=ON",
     .exact = true};
 const mr_backend_kind mr_backend_kind_blas = {

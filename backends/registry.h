@@ -22,10 +22,14 @@ typedef struct mr_backend_options {
 typedef mr_status mr_backend_create_fn(const mr_backend_options *options, mr_backend **out, mr_err *err);
 
 typedef struct mr_backend_kind {
-    const char *name;                  /* value of --backend */
-    const char *about;                 /* its purpose, for help texts */
-    mr_backend_create_fn *create;      /* NULL: this program was built without the backend */
-    int32_t (*count)(void);            /* devices of this host; NULL: each backend is a device of its own */
+    const char *name;             /* value of --backend */
+    const char *about;            /* its purpose, for help texts */
+    mr_backend_create_fn *create; /* NULL: this program was built without the backend */
+    int32_t (*count)(void);       /* devices of this host; NULL: each backend is a device of its own */
+    /* Describes a device of this host, from 0. An error says why there is no such device. NULL: not known. */
+    mr_status (*about_device)(int32_t device, mr_device_about *out, mr_err *err);
+    /* Whether its devices have a kernel for products with matrices of so many columns. NULL: not known. */
+    bool (*multiplies)(mr_type type, int32_t columns);
     mr_status (*prepare)(mr_err *err); /* see mr_backend_prepare; NULL: nothing to prepare */
     const char *hint;                  /* how to build the program with the backend; NULL: it is always built in */
     bool exact;                        /* its backends may compute exact numerics: mr_device_info.exact */

@@ -81,17 +81,20 @@ static const mr_backend_ops OPS = {
     .unpin = cuda_unpin,
 };
 
-static mr_status find_device(cuda_backend *be, int32_t number, mr_err *err) {
-    const cuda_driver *d = be->driver;
-    int version = 0, n = 0;
-    mr_status status = cuda_check(be, d->driver_get_version(&version), "ask for its version", err);
-    if (status == MR_OK && version < CUDA_NEEDED_VERSION)
+/* Asks for the driver's version, which must be new enough. */
+static mr_status check_driver(cuda_backend *be, int *out_version, mr_err *err) {
+    mr_status status = cuda_check(be, be->driver->driver_get_version(out_version), "ask for its version", err);
+    if (status == MR_OK && *out_version < CUDA_NEEDED_VERSION)
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "the NVIDIA driver is for CUDA %d.%d; hint: install a driver for CUDA %d.%d or newer",
-                          version / 1000, version % 1000 / 10, CUDA_NEEDED_VERSION / 1000,
+                          *out_version / 1000, *out_version % 1000 / 10, CUDA_NEEDED_VERSION / 1000,
                           CUDA_NEEDED_VERSION % 1000 / 10);
-    if (status != MR_OK)
-        return status;
+    return status;
+}
+
+static mr_status find_device(cuda_backend *be, int32_t number, mr_err *err) {
+    const cuda_driver *d = be->driver;
+    int n = 0;
     cuda_result result = d->init(0);
     if (result == CUDA_OK)
         result = d->device_get_count(&n);
@@ -100,34 +103,36 @@ static mr_status find_device(cuda_backend *be, int32_t number, mr_err *err) {
                           "there is no CUDA device %d, devices: %d; hint: nvidia-smi lists the devices, and the "
                           "variable CUDA_VISIBLE_DEVICES may hide some",
                           number, n);
-    status = cuda_check(be, result, "count the devices", err);
+    mr_status status = cuda_check(be, result, "count the devices", err);
     return status == MR_OK ? cuda_check(be, d->device_get(&be->device, number), "find the device", err) : status;
 }
 
-/* Finds the device, and what it can do. */
-static mr_status open_device(cuda_backend *be, int32_t number, mr_err *err) {
+/* Finds the device, and what it can do. name: at least 100 bytes. */
+static mr_status open_device(cuda_backend *be, int32_t number, char *name, int size, mr_err *err) {
     const cuda_driver *d = be->driver;
-    int major = 0;
-    char name[100] = "";
-    mr_status status = find_device(be, number, err);
-    if (status == MR_OK)
-        status = cuda_check(be, d->device_get_name(name, sizeof name, be->device), "read its name", err);
-    if (status != MR_OK)
-        return status;
-    snprintf(be->info.name, sizeof be->info.name, "CUDA device %d, %s", number, name);
     const struct {
         cuda_device_attribute attribute;
         int *value;
     } attributes[] = {{CUDA_ATTRIBUTE_PROCESSORS, &be->n_processors},
                       {CUDA_ATTRIBUTE_SHARED_BYTES_OPT_IN, &be->shared_bytes},
-                      {CUDA_ATTRIBUTE_CAPABILITY_MAJOR, &major}};
+                      {CUDA_ATTRIBUTE_CAPABILITY_MAJOR, &be->capability[0]},
+                      {CUDA_ATTRIBUTE_CAPABILITY_MINOR, &be->capability[1]}};
+    mr_status status = find_device(be, number, err);
+    if (status == MR_OK)
+        status = cuda_check(be, d->device_get_name(name, size, be->device), "read its name", err);
+    if (status == MR_OK)
+        snprintf(be->info.name, sizeof be->info.name, "CUDA device %d, %.100s", number, name);
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes && status == MR_OK; i++)
         status = cuda_check(be, d->device_get_attribute(attributes[i].value, attributes[i].attribute, be->device),
                             "read its properties", err);
-    if (status == MR_OK && major < NEEDED_CAPABILITY)
-        status = mr_err_set(err, MR_E_UNSUPPORTED, "%s has compute capability %d, the kernels need %d.0 or newer",
-                            be->info.name, major, NEEDED_CAPABILITY);
     return status;
+}
+
+static mr_status check_capability(const cuda_backend *be, mr_err *err) {
+    if (be->capability[0] >= NEEDED_CAPABILITY)
+        return MR_OK;
+    return mr_err_set(err, MR_E_UNSUPPORTED, "%s has compute capability %d.%d, the kernels need %d.0 or newer",
+                      be->info.name, be->capability[0], be->capability[1], NEEDED_CAPABILITY);
 }
 
 static mr_status open_context(cuda_backend *be, mr_err *err) {
@@ -139,6 +144,34 @@ static mr_status open_context(cuda_backend *be, mr_err *err) {
 int32_t mr_cuda_count(const cuda_driver *driver) {
     int n = 0;
     return driver->init(0) == CUDA_OK && driver->device_get_count(&n) == CUDA_OK ? n : 0;
+}
+
+mr_status mr_cuda_about(const cuda_driver *driver, int32_t device, mr_device_about *out, mr_err *err) {
+    mr_device_about about = {0};
+    int version = 0;
+    cuda_backend *be = mr_alloc(sizeof *be); /* of which only what the calls below fill in is used */
+    if (!be)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the CUDA backend");
+    be->driver = driver;
+    be->info = (mr_device_info){.name = "CUDA"};
+    mr_status status = check_driver(be, &version, err);
+    if (status == MR_OK)
+        status = open_device(be, device, about.name, sizeof about.name, err);
+    if (status == MR_OK)
+        status = cuda_check(be, driver->device_total_mem(&about.memory_bytes, be->device), "ask for memory", err);
+    if (status == MR_OK) {
+        snprintf(about.driver, sizeof about.driver, "driver for CUDA %d.%d", version / 1000, version % 1000 / 10);
+        snprintf(about.capability, sizeof about.capability, "compute capability %d.%d", be->capability[0],
+                 be->capability[1]);
+        (void)!check_capability(be, &about.problem);
+        *out = about;
+    }
+    mr_free(be);
+    return status;
+}
+
+bool mr_cuda_multiplies(mr_type type, int32_t columns) {
+    return cuda_weight_bytes(type, columns, MR_PANEL) > 0;
 }
 
 /* Sets the most bytes of the buffers. */
@@ -158,7 +191,13 @@ mr_status mr_cuda_backend_create(const mr_cuda_options *options, mr_backend **ou
     be->base.ops = &OPS;
     be->driver = options->driver;
     be->info = (mr_device_info){.name = "CUDA", .alignment = CUDA_ALIGNMENT, .exact = true};
-    mr_status status = open_device(be, options->device, err);
+    char name[100] = "";
+    int version = 0;
+    mr_status status = check_driver(be, &version, err);
+    if (status == MR_OK)
+        status = open_device(be, options->device, name, sizeof name, err);
+    if (status == MR_OK)
+        status = check_capability(be, err);
     if (status == MR_OK)
         status = open_context(be, err);
     if (status == MR_OK)

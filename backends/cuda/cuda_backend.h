@@ -24,5 +24,8 @@ typedef struct mr_cuda_options {
 MR_MUST_USE mr_status mr_cuda_backend_create(const mr_cuda_options *options, mr_backend **out, mr_err *err);
 /* Devices of this host. */
 int32_t mr_cuda_count(const cuda_driver *driver);
+/* As in mr_backend_kind (backends/registry.h). */
+mr_status mr_cuda_about(const cuda_driver *driver, int32_t device, mr_device_about *out, mr_err *err);
+bool mr_cuda_multiplies(mr_type type, int32_t columns);
 
 #endif

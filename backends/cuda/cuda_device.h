@@ -27,6 +27,7 @@ struct cuda_backend {
     const cuda_driver *driver;
     mr_device_info info;
     int32_t n_processors, shared_bytes; /* shared_bytes: most of a block */
+    int capability[2];                  /* compute capability: major, minor */
     cuda_device device;
     cuda_context context; /* the device's primary one; NULL: not retained */
     cuda_stream stream;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "coordinator/cli/cmd.h"
+#include "coordinator/cli/devices_text.h"
 #include "coordinator/console/output_table.h"
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session.h"
@@ -146,6 +147,21 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
     return status;
 }
 
+/* The devices of this machine, and the matrices that stay on the CPU beside them. */
+static mr_status print_devices(const inspected *f, mr_text_buf *out, mr_err *err) {
+    bool ok = mr_output_printf(out, "\ndevices of this machine\n");
+    for (const mr_backend_kind *const *k = mr_backend_kinds; *k && ok; k++) {
+        char start[64];
+        snprintf(start, sizeof start, "  %s: ", (*k)->name);
+        ok = devices_text_add(out, *k, start);
+        if (ok && devices_text_has(*k))
+            ok = devices_text_add_left(out, *k, start, f->gguf);
+        if (ok && !(*k)->create)
+            ok = mr_output_printf(out, "%snot built in; hint: %s\n", start, (*k)->hint);
+    }
+    return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
+}
+
 static mr_status print_text(const inspected *f, mr_err *err) {
     mr_text_buf out = {0};
     char bytes[OUTPUT_BYTES_TEXT], parts[32] = "";
@@ -162,6 +178,8 @@ static mr_status print_text(const inspected *f, mr_err *err) {
         status = print_tensors(f, &out, err);
     if (status == MR_OK)
         status = print_bytes(f, &out, err);
+    if (status == MR_OK)
+        status = print_devices(f, &out, err);
     if (status == MR_OK)
         status = mr_output_write(out.data, out.len, err);
     mr_text_buf_deinit(&out);
@@ -250,13 +268,14 @@ static mr_status print_json(const inspected *f, mr_err *err) {
             layers = NULL;
         }
     }
-    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I, s:I}}", "model",
-                             mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
-                             "file_bytes", (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata",
-                             metadata_json(f->gguf), "tensors", tensors_json(f->gguf), "bytes", "embedding",
-                             (json_int_t)f->embedding_bytes, "layers", layers, "layers_left_out", (int)f->n_nextn,
-                             "indexers_left_out", (json_int_t)f->indexer_bytes, "output", (json_int_t)f->output_bytes,
-                             "others", (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
+    json_t *root =
+        json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I, s:I}}", "model",
+                  mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf), "file_bytes",
+                  (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata", metadata_json(f->gguf),
+                  "tensors", tensors_json(f->gguf), "devices", devices_json(), "bytes", "embedding",
+                  (json_int_t)f->embedding_bytes, "layers", layers, "layers_left_out", (int)f->n_nextn,
+                  "indexers_left_out", (json_int_t)f->indexer_bytes, "output", (json_int_t)f->output_bytes, "others",
+                  (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
     return mr_output_json_print(root, err);
 }
 

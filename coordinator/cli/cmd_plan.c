@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/cli/cmd.h"
+#include "coordinator/cli/devices_text.h"
 #include "coordinator/console/output.h"
 #include "coordinator/console/output_table.h"
 #include "coordinator/planning/what_if.h"
@@ -71,6 +72,44 @@ static const char *chunk_reason(mr_chunk_reason reason) {
         return "there is no memory for the buffers of a larger chunk";
     }
     return "";
+}
+
+/* Whether stages of this session may have devices of the kind, so that it matters what these cannot multiply. */
+static bool may_use(const mr_session *s, const mr_backend_kind *kind) {
+    return kind->multiplies && mr_devices_may_hold_layers(&s->devices) && devices_text_has(kind);
+}
+
+/* Says why a known device holds no layers: none fits, the options or the plan say so, or the CPU is faster. */
+static bool add_unused_device(const mr_session *s, int32_t i, mr_text_buf *out) {
+    mr_plan_stage one = s->plan.stages[i];
+    const mr_measured_device *d = &s->facts.known->ranks[one.rank].device;
+    char bytes[OUTPUT_BYTES_TEXT], of[OUTPUT_BYTES_TEXT];
+    one.device_layers = 1;
+    double needed = mr_planner_device_bytes(s->facts.known, &one, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
+    mr_output_bytes_text((size_t)needed, bytes);
+    mr_output_bytes_text((size_t)d->memory_bytes, of);
+    if (d->memory_bytes > 0 && needed > (double)d->memory_bytes)
+        return mr_output_printf(out, "stage %" PRId32 ": no layer on '%s': one layer takes %s, the device has %s\n", i,
+                                d->name, bytes, of);
+    return mr_output_printf(out, "stage %" PRId32 ": no layer on '%s': %s\n", i, d->name,
+                            s->gpu_layers == 0 ? "--gpu-layers is 0"
+                            : mr_options_given(s->options, MR_OPTION_PLAN_FILE)
+                                ? "the file of --plan has none there"
+                                : "the CPU is faster by measured times");
+}
+
+/* What the plan does not say of devices: why some hold no layers, and which matrices stay on the CPU. */
+static bool add_devices(const mr_session *s, mr_text_buf *out) {
+    bool ok = true;
+    for (int32_t i = 0; i < s->plan.n_stages && s->facts.known && ok; i++) {
+        const mr_plan_stage *stage = &s->plan.stages[i];
+        if (stage->device_layers == 0 && s->facts.known->ranks[stage->rank].device.is_known)
+            ok = add_unused_device(s, i, out);
+    }
+    for (const mr_backend_kind *const *k = mr_backend_kinds; *k && ok; k++)
+        if (may_use(s, *k))
+            ok = devices_text_add_left(out, *k, "", s->gguf);
+    return ok;
 }
 
 /* --- JSON -------------------------------------------------------------------------------------------------------- */
@@ -143,6 +182,9 @@ static mr_status print_json(const mr_session *s, const further *more, mr_err *er
     }
     if (root && s->facts.prediction)
         json_object_set_new(root, "predicted", predicted_json(s, more));
+    for (const mr_backend_kind *const *k = mr_backend_kinds; *k && root; k++)
+        if (may_use(s, *k))
+            json_object_set_new(root, "without_kernel", devices_json_left(*k, s->gguf));
     return mr_output_json_print(root, err);
 }
 
@@ -206,6 +248,8 @@ static mr_status add_chunks(const mr_chunk_choice *c, int32_t chosen, mr_text_bu
 static mr_status print_table(const mr_session *s, const further *more, mr_err *err) {
     mr_text_buf table = {0};
     mr_status status = mr_session_print_plan(s, &table, err);
+    if (status == MR_OK && !add_devices(s, &table))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK && s->facts.prediction)
         status = add_rates(s, more, &table, err);
     if (status == MR_OK)

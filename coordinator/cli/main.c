@@ -11,6 +11,7 @@
 #include "backends/cpu/kernels.h"
 #include "backends/registry.h"
 #include "coordinator/cli/cmd.h"
+#include "coordinator/cli/devices_text.h"
 #include "coordinator/cli/status_file.h"
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/options.h"
@@ -88,8 +89,13 @@ static void print_version(FILE *f) {
         if (mr_isa_is_here((mr_isa)i))
             fprintf(f, ", %s", mr_isa_name((mr_isa)i));
     fputc('\n', f);
-    for (const mr_backend_kind *const *k = mr_backend_kinds; *k; k++)
+    for (const mr_backend_kind *const *k = mr_backend_kinds; *k; k++) {
+        mr_text_buf devices = {0};
         fprintf(f, "backend %s: %s%s\n", (*k)->name, (*k)->about, (*k)->create ? "" : " (not built in)");
+        if (devices_text_add(&devices, *k, "  ") && devices.len > 0)
+            fwrite(devices.data, 1, devices.len, f);
+        mr_text_buf_deinit(&devices);
+    }
 }
 
 /* Prints the text of --version, --options or --help with one write. */

@@ -266,6 +266,13 @@ cuda_result emulated_device_get_name(char *name, int len, cuda_device device) {
     return emulated_end(&c);
 }
 
+cuda_result emulated_device_total_mem(size_t *bytes, cuda_device device) {
+    call c = emulated_begin_free(CALL_device_total_mem);
+    if (is_device(&c, device))
+        *bytes = emulated_total_bytes();
+    return emulated_end(&c);
+}
+
 cuda_result emulated_device_get_attribute(int *value, int attribute, cuda_device device) {
     call c = emulated_begin_free(CALL_device_get_attribute);
     int32_t capability = or_default(e->options.capability, 90);

@@ -19,10 +19,16 @@ static int32_t count(void) {
     return mr_cuda_count(emulated_driver());
 }
 
+static mr_status about_device(int32_t device, mr_device_about *out, mr_err *err) {
+    return mr_cuda_about(emulated_driver(), device, out, err);
+}
+
 static const mr_backend_kind EMULATED = {.name = "cuda",
                                          .about = "layers on emulated GPUs, in exact numerics",
                                          .create = create,
                                          .count = count,
+                                         .about_device = about_device,
+                                         .multiplies = mr_cuda_multiplies,
                                          .exact = true};
 
 const mr_backend_kind *const mr_backend_kinds[] = {&mr_backend_kind_cpu, &EMULATED, &mr_backend_kind_blas, NULL};

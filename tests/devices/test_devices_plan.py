@@ -60,7 +60,8 @@ class Plan(unittest.TestCase):
         self.assertGreater(device["layer_bytes"][0], 1000)
         self.assertGreaterEqual(device["crossing"]["seconds"][0], 0)
         self.assertGreaterEqual(len(device["layers"][0]["rows"]), 1)
-        self.assertNotIn("test device", self.plan("--plan", self.path))
+        self.assertIn("stage 0: no layer on 'test device': the file of --plan has none there\n",
+                      self.plan("--plan", self.path))
 
     def test_a_faster_device(self):
         """As many layers as fit, by the facts of a file."""
