@@ -303,6 +303,8 @@ static void check_shape(head_shape shape, int32_t kind, bool has_options, int n_
     check(&s);
 }
 
+/* Each version of the kernels meets every kind of rows. Sizes that share a version have every other kind, unless the
+ * run is long. */
 static void test_every_shape_equals_scalar(void **state) {
     (void)state;
     static const int32_t DIMS[] = {16, 32, 64, 80, 96, 112, 128, 256}, GROUPS[] = {1, 2, 3, 4, 5, 8, 9, 20, 33};
@@ -310,7 +312,7 @@ static void test_every_shape_equals_scalar(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
             for (int kind = 0; kind < 4; kind++)
-                if (!share_skips(&count)) {
+                if ((share_is_long() || DIMS[d] == 256 || (kind + d + t) % 2 == 0) && !share_skips(&count)) {
                     int32_t group = GROUPS[(d + 3 * kind + 5 * t) % 9];
                     check_shape((head_shape){TYPES[t], DIMS[d], DIMS[d], group, group > 8 ? 1 : 2}, kind,
                                 (d + kind + t) % 3 > 0, 0);
