@@ -88,14 +88,15 @@ static bool add_unused_device(const mr_session *s, int32_t i, mr_text_buf *out) 
     double needed = mr_planner_device_bytes(s->facts.known, &one, (int64_t)s->n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
     mr_output_bytes_text((size_t)needed, bytes);
     mr_output_bytes_text((size_t)d->memory_bytes, of);
-    if (d->memory_bytes > 0 && needed > (double)d->memory_bytes)
-        return mr_output_printf(out, "stage %" PRId32 ": no layer on '%s': one layer takes %s, the device has %s\n", i,
-                                d->name, bytes, of);
-    return mr_output_printf(out, "stage %" PRId32 ": no layer on '%s': %s\n", i, d->name,
-                            s->gpu_layers == 0 ? "--gpu-layers is 0"
-                            : mr_options_given(s->options, MR_OPTION_PLAN_FILE)
-                                ? "the file of --plan has none there"
-                                : "the CPU is faster by measured times");
+    const char *why = s->gpu_layers == 0                                  ? "--gpu-layers is 0"
+                      : mr_options_given(s->options, MR_OPTION_PLAN_FILE) ? "the file of --plan has none there"
+                                                                          : "the CPU is faster by measured times";
+    bool is_full = needed > (double)d->memory_bytes || mr_devices_must_hold_layers(&s->devices);
+    if (d->memory_bytes > 0 && is_full && s->gpu_layers != 0 && !mr_options_given(s->options, MR_OPTION_PLAN_FILE))
+        return mr_output_printf(
+            out, "stage %" PRId32 ": no layer on '%s': one takes %s of its %s, a part of which must stay free\n", i,
+            d->name, bytes, of);
+    return mr_output_printf(out, "stage %" PRId32 ": no layer on '%s': %s\n", i, d->name, why);
 }
 
 /* What the plan does not say of devices: why some hold no layers, and which matrices stay on the CPU. */

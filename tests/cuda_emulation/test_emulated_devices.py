@@ -98,7 +98,7 @@ class Devices(unittest.TestCase):
         with open(saved, "w", encoding="utf-8") as f:
             json.dump(facts, f)
         self.assertRegex(self.run_it("plan", self.mixed, "--facts", saved, *cuda),
-                         f"{none}one layer takes [0-9.]+ [KM]iB, the device has 97.7 KiB\n")
+                         f"{none}one takes [0-9.]+ [KM]iB of its 97.7 KiB, a part of which must stay free\n")
         text = self.run_it("plan", self.mixed, "--backend", "cpu", "--measure", "off")
         self.assertNotIn("GPU", text)
         self.assertNotIn("stay on the CPU", text)
