@@ -115,7 +115,7 @@ MR_INLINE int32_t gpu_element(int32_t pair) {
     return 2 * ((int32_t)gpu_lane() + 32 * pair);
 }
 
-template <int PAIRS> MR_INLINE void gpu_put(const cuda_attention_args &a, float *to, const float (&o)[PAIRS][2]) {
+template <int PAIRS> MR_INLINE void gpu_put_sums(const cuda_attention_args &a, float *to, const float (&o)[PAIRS][2]) {
     MR_UNROLL
     for (int i = 0; i < PAIRS; i++)
         if (gpu_element(i) < a.v_dim)
@@ -154,7 +154,7 @@ MR_INLINE void gpu_finish(const cuda_attention_args &a, const gpu_query *x, floa
         o[i][0] = o[i][0] * c / l;
         o[i][1] = o[i][1] * c / l;
     }
-    gpu_put(a, gpu_out(a, x), o);
+    gpu_put_sums(a, gpu_out(a, x), o);
 }
 
 /* Where the state of a query of a split run lies: o[v_dim], l[16], m. */
@@ -173,7 +173,7 @@ MR_INLINE void gpu_close(const cuda_attention_args &a, const gpu_unit &u, int32_
     float m = x->m, l = x->l[lane];
     if (u.partition >= 0) {
         float *state = gpu_state_at(a, u, x, part);
-        gpu_put(a, state, o);
+        gpu_put_sums(a, state, o);
         state[a.v_dim + lane] = l;
         state[a.v_dim + GPU_LANES] = m;
         return;
@@ -194,7 +194,7 @@ MR_INLINE void gpu_close(const cuda_attention_args &a, const gpu_unit &u, int32_
     x->l[lane] = 0.0f;
     x->all_m = m;
     x->m = -INFINITY;
-    gpu_put(a, gpu_out(a, x), o);
+    gpu_put_sums(a, gpu_out(a, x), o);
     MR_UNROLL
     for (int i = 0; i < PAIRS; i++)
         o[i][0] = o[i][1] = 0.0f;
