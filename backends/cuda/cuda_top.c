@@ -53,4 +53,4 @@ static mr_status plan(cuda_builder *b, const cuda_node *n, mr_err *err) {
     return status;
 }
 
-const cuda_op cuda_op_top = {supports, plan};
+const cuda_op cuda_op_top = {.supports = supports, .plan = plan};

@@ -1,5 +1,5 @@
 /* backends/cuda/kernels/cuda_top.h - arguments of the kernels that find the first tokens of rows of logits: TOP.
- * A block row (gpu_block_y) has a row, and a block has a piece of it, in all of these kernels:
+ * A block has a piece (gpu_block_y) of a row (gpu_block), in all of these kernels:
  *   cuda_top_begin    the highest key of each piece
  *   cuda_top_count    once for each level: a radix selection of the last key that is taken. Counts the keys that begin
  *                     as this one does, by their next bits. Level 0 also adds the weights of each piece

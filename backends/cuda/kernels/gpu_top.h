@@ -15,24 +15,25 @@ enum : uint32_t {
 };
 
 MR_INLINE bool gpu_top_has_row(const cuda_top_args &a) {
-    return (int32_t)gpu_block_y() < gpu_real_rows(a.step, a.rows);
+    return (int32_t)gpu_block() < gpu_real_rows(a.step, a.rows);
 }
 MR_INLINE cuda_top_state *gpu_top_state(const cuda_top_args &a) {
-    return a.states + gpu_block_y();
+    return a.states + gpu_block();
 }
 /* The pieces of the row. */
 MR_INLINE cuda_top_piece *gpu_top_pieces(const cuda_top_args &a) {
-    return a.pieces + (size_t)gpu_block_y() * (size_t)a.n_pieces;
+    return a.pieces + (size_t)gpu_block() * (size_t)a.n_pieces;
 }
 
 /* The id of logit j of the thread. */
 MR_INLINE int32_t gpu_top_id(int j) {
-    return (int32_t)(gpu_block() * CUDA_TOP_PIECE + gpu_warp() * (32 * CUDA_TOP_EACH) + 32 * (uint32_t)j + gpu_lane());
+    return (int32_t)(gpu_block_y() * CUDA_TOP_PIECE + gpu_warp() * (32 * CUDA_TOP_EACH) + 32 * (uint32_t)j +
+                     gpu_lane());
 }
 
 /* Reads the bits of the thread's logits, all reads under way together. */
 MR_INLINE void gpu_top_read(const cuda_top_args &a, uint32_t (&bits)[CUDA_TOP_EACH]) {
-    const uint32_t *row = gpu_row<const uint32_t>(a.logits, (int32_t)gpu_block_y(), a.logits_row_bytes);
+    const uint32_t *row = gpu_row<const uint32_t>(a.logits, (int32_t)gpu_block(), a.logits_row_bytes);
     MR_UNROLL
     for (int j = 0; j < CUDA_TOP_EACH; j++)
         bits[j] = gpu_top_id(j) < a.n ? gpu_read(row + gpu_top_id(j)) : 0;

@@ -9,8 +9,8 @@ MR_KERNEL(cuda_top_begin, cuda_top_args, CUDA_TOP_THREADS) {
         return;
     gpu_top_read_keys(a, keys);
     cuda_top_state *state = gpu_top_state(a);
-    for (uint32_t i = gpu_block() * CUDA_TOP_THREADS + gpu_thread(); i < CUDA_TOP_LEVELS * CUDA_TOP_BINS;
-         i += gpu_blocks() * CUDA_TOP_THREADS)
+    for (uint32_t i = gpu_block_y() * CUDA_TOP_THREADS + gpu_thread(); i < CUDA_TOP_LEVELS * CUDA_TOP_BINS;
+         i += (uint32_t)a.n_pieces * CUDA_TOP_THREADS)
         state->bins[i / CUDA_TOP_BINS][i % CUDA_TOP_BINS] = 0;
     for (int j = 0; j < CUDA_TOP_EACH; j++)
         max = keys[j] > max ? keys[j] : max;
@@ -22,8 +22,8 @@ MR_KERNEL(cuda_top_begin, cuda_top_args, CUDA_TOP_THREADS) {
         return;
     for (int w = 0; w < GPU_TOP_WARPS; w++)
         max = shared[w] > max ? shared[w] : max;
-    gpu_top_pieces(a)[gpu_block()].max_key = max;
-    if (gpu_block() == 0)
+    gpu_top_pieces(a)[gpu_block_y()].max_key = max;
+    if (gpu_block_y() == 0)
         state->cuts[0] = {0, a.n_taken};
 }
 
@@ -40,7 +40,7 @@ MR_INLINE void add_weights(const cuda_top_args &a, const uint32_t (&keys)[CUDA_T
             sum += mr_weight_of(keys[j] == max_key ? 0.0f : mr_key_logit(keys[j]) - max);
     sum = gpu_top_sum(sum, sums);
     if (gpu_thread() == 0)
-        gpu_top_pieces(a)[gpu_block()].sum = sum;
+        gpu_top_pieces(a)[gpu_block_y()].sum = sum;
 }
 
 MR_KERNEL(cuda_top_count, cuda_top_args, CUDA_TOP_THREADS) {
@@ -59,7 +59,7 @@ MR_KERNEL(cuda_top_count, cuda_top_args, CUDA_TOP_THREADS) {
     } else {
         cut = gpu_top_next_cut(state->cuts[a.level - 1], state->bins[a.level - 1], a.level - 1);
         mask = 0xffffffffu << gpu_top_shift(a.level - 1);
-        if (gpu_block() == 0 && gpu_thread() == 0)
+        if (gpu_block_y() == 0 && gpu_thread() == 0)
             state->cuts[a.level] = cut;
     }
     gpu_sync();
@@ -91,10 +91,10 @@ MR_KERNEL(cuda_top_list, cuda_top_args, CUDA_TOP_THREADS) {
     n_equal = gpu_top_sum(n_equal, shared);
     if (gpu_thread() != 0)
         return;
-    cuda_top_piece *piece = &gpu_top_pieces(a)[gpu_block()];
+    cuda_top_piece *piece = &gpu_top_pieces(a)[gpu_block_y()];
     piece->n_above = n_above;
     piece->n_equal = n_equal;
-    if (gpu_block() == 0)
+    if (gpu_block_y() == 0)
         state->cuts[CUDA_TOP_LEVELS] = cut;
 }
 
@@ -126,7 +126,7 @@ MR_INLINE top_place place_of_warp(const cuda_top_args &a, const uint32_t (&keys)
     MR_SHARED top_place warps[GPU_TOP_WARPS];
     MR_SHARED int32_t shared[GPU_TOP_WARPS];
     top_place place = {0, 0}, own = {0, 0};
-    for (int32_t i = (int32_t)gpu_thread(); i < (int32_t)gpu_block(); i += CUDA_TOP_THREADS) {
+    for (int32_t i = (int32_t)gpu_thread(); i < (int32_t)gpu_block_y(); i += CUDA_TOP_THREADS) {
         place.n_above += gpu_read(&gpu_top_pieces(a)[i].n_above);
         place.n_equal += gpu_read(&gpu_top_pieces(a)[i].n_equal);
     }
@@ -156,9 +156,9 @@ MR_KERNEL(cuda_top_write, cuda_top_args, CUDA_TOP_THREADS) {
     MR_UNROLL
     for (int j = 0; j < CUDA_TOP_EACH; j++)
         keys[j] = gpu_top_key(a, j, bits[j]);
-    mr_top *out = gpu_row<mr_top>(a.out, (int32_t)gpu_block_y(), a.out_row_bytes);
+    mr_top *out = gpu_row<mr_top>(a.out, (int32_t)gpu_block(), a.out_row_bytes);
     bool is_nan = gpu_top_max(a, shared) == GPU_TOP_NAN;
-    if (gpu_block() == 0)
+    if (gpu_block_y() == 0)
         write_rest(a, out, is_nan ? 0 : a.n_taken);
     if (is_nan)
         return;
