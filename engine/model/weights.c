@@ -37,18 +37,59 @@ static mr_status bytes_on(const mr_weights *ws, const weight *w, int32_t b, size
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "tensor '%s'", t->name);
 }
 
+/* The tensors of a node that reads a matrix or table, each with one row of the step. */
+enum { PROBE_MATRIX, PROBE_X, PROBE_RESULT, PROBE_EXPERT_ROWS, PROBE_TENSORS };
+
+typedef struct probe_shape {
+    mr_type x_type;
+    int64_t x_columns, result_columns;
+    mr_row_count result_rows;
+} probe_shape;
+
+static probe_shape probe_shape_of(const weight *w) {
+    int32_t columns = w->tensor.ne[0], rows = w->tensor.ne[1];
+    switch (w->op) {
+    case MR_OP_EMBED:
+        return (probe_shape){MR_TYPE_I32, 1, columns, MR_ROWS_STEP};
+    case MR_OP_HEAD_MATMUL:
+        return (probe_shape){MR_TYPE_F32, (int64_t)columns * w->n_matrices, rows, MR_ROWS_STEP};
+    case MR_OP_EXPERT_MATMUL:
+        return (probe_shape){mr_type_activation(w->tensor.type), columns, rows / w->n_matrices, MR_ROWS_SLOTS};
+    default:
+        return (probe_shape){mr_type_activation(w->tensor.type), columns, rows, MR_ROWS_STEP};
+    }
+}
+
+/* Returns false if a size overflows. */
+static bool make_probe(const mr_weights *ws, const weight *w, mr_tensor t[PROBE_TENSORS], mr_node *node) {
+    const probe_shape shape = probe_shape_of(w);
+    int32_t n_used = ws->info->n_experts_used;
+    *node = (mr_node){.op = w->op, .out = PROBE_RESULT};
+    node->in[0] = PROBE_MATRIX;
+    node->in[1] = PROBE_X;
+    for (int k = 2; k < MR_MAX_INPUTS; k++)
+        node->in[k] = MR_NO_TENSOR;
+    if (w->op == MR_OP_HEAD_MATMUL)
+        node->params.heads.n = w->n_matrices;
+    if (w->op == MR_OP_EXPERT_MATMUL) {
+        node->params.experts.n = w->n_matrices;
+        node->params.experts.n_used = n_used;
+        node->in[2] = PROBE_EXPERT_ROWS;
+    }
+    t[PROBE_MATRIX] = w->tensor;
+    return mr_tensor_init(&t[PROBE_X], "x", shape.x_type, shape.x_columns, 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
+           mr_tensor_init(&t[PROBE_RESULT], "y", MR_TYPE_F32, shape.result_columns, n_used > 0 ? n_used : 1,
+                          MR_STORAGE_WORK, shape.result_rows) &&
+           mr_tensor_init(&t[PROBE_EXPERT_ROWS], "rows", MR_TYPE_I32, w->n_matrices + 1 + 2 * (int64_t)n_used, 1,
+                          MR_STORAGE_WORK, MR_ROWS_FIXED);
+}
+
 /* Whether backend b runs the op that reads the matrix. Products are not asked about: the graph shares them out. */
 static bool runs_op(const mr_weights *ws, const weight *w, int32_t b) {
-    mr_tensor t[3] = {w->tensor};
-    mr_node node = {.op = w->op, .out = 2};
+    mr_tensor t[PROBE_TENSORS];
+    mr_node node;
     mr_backend *be = ws->backends.at[b];
-    mr_type type = w->op == MR_OP_EMBED ? MR_TYPE_I32 : mr_type_activation(t[0].type);
-    for (int k = 0; k < MR_MAX_INPUTS; k++)
-        node.in[k] = k < 2 ? k : MR_NO_TENSOR;
-    return w->op == MR_OP_MATMUL ||
-           (mr_tensor_init(&t[1], "x", type, t[0].ne[0], 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
-            mr_tensor_init(&t[2], "y", MR_TYPE_F32, t[0].ne[0], 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
-            be->ops->supports(be, t, &node));
+    return w->op == MR_OP_MATMUL || (make_probe(ws, w, t, &node) && be->ops->supports(be, t, &node));
 }
 
 /* The backend that holds the tensor: that of its layer, or the last one. The host's memory has one copy of a vector. */
