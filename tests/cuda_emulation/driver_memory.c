@@ -19,7 +19,7 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-enum { ALIGNMENT = 256, RUBBISH = 0xa5 };
+enum { ALIGNMENT = 256, RUBBISH = 0xa5, HUGE_PAGE = 2 << 20 };
 
 typedef enum block_kind { BLOCK_DEVICE, BLOCK_HOST, BLOCK_REGISTERED } block_kind;
 
@@ -61,16 +61,24 @@ static block *add(block_kind kind, uint8_t *at, size_t bytes) {
     return b;
 }
 
-/* Owned memory full of rubbish; NULL: the system has none. */
+/* Owned memory full of rubbish; NULL: the system has none. Large blocks end with a huge page: to protect many small
+ * ones takes longer than most work of a stream. */
 static block *create(block_kind kind, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), used = round_up(bytes, ALIGNMENT), inside = round_up(bytes, page);
-    uint8_t *pages = mmap(NULL, inside + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    bool is_large = inside >= HUGE_PAGE;
+    size_t mapped = inside + 2 * page + (is_large ? HUGE_PAGE : 0);
+    uint8_t *pages = mmap(NULL, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (pages == MAP_FAILED)
         return NULL;
-    block *b = add(kind, pages + page + inside - used, bytes);
-    b->pages = pages + page;
+    uint8_t *end = pages + page + inside;
+    if (is_large)
+        end += (0 - (uintptr_t)end) % HUGE_PAGE;
+    block *b = add(kind, end - used, bytes);
+    b->pages = end - inside;
     b->pages_bytes = inside;
     protect(b, PROT_READ | PROT_WRITE);
+    if (is_large)
+        (void)madvise(b->pages, inside, MADV_HUGEPAGE); /* only faster */
     memset(b->pages, RUBBISH, inside);
     ASAN_POISON_MEMORY_REGION(b->pages, inside - used);
     ASAN_POISON_MEMORY_REGION(b->at + bytes, used - bytes);

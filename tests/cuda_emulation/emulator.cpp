@@ -29,7 +29,8 @@ extern "C" void mr_thread_set_denormals_flushed(void); /* engine/base/thread.h *
 namespace {
 
 enum {
-    STACK_BYTES = 64 << 10,
+    /* Some lines of the cache longer than a power of two, so that the ends of the stacks share no sets. */
+    STACK_BYTES = (64 << 10) + 9 * 64,
     MAX_THREADS = 1024,
     LANES = 32,
     MAX_WARPS = MAX_THREADS / LANES,
@@ -51,7 +52,7 @@ struct fibre {
     bool done;
     uint64_t *waits_for; /* NULL: it can run */
     uint64_t until;
-    copy16 copies[MAX_COPIES];
+    copy16 *copies;      /* [MAX_COPIES] */
     int n_copies, group; /* group: copies since the last commit belong to it */
 };
 
@@ -72,8 +73,7 @@ uint64_t n_barriers;
 int barrier_line;
 emulator_order order = EMULATOR_FORWARD;
 uint64_t drawn;
-bool order_is_set, counts_traffic;
-emulator_counts counts;
+bool order_is_set;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 const emulator_kernel *kernels;
 
@@ -103,6 +103,7 @@ void arrive(void *, const void **, size_t *) {}
 const void *main_bottom;
 size_t main_bytes;
 void *main_asan;
+fibre *left; /* the fibre that the last switch left; NULL: the launch */
 
 uint8_t *stack_of(const fibre *f) {
     return stacks + (size_t)f->thread * STACK_BYTES;
@@ -124,11 +125,8 @@ void prepare(fibre *f) {
         *--top = nullptr;
     f->stack_at = top;
 }
-void switch_to_main() {
-    emulator_switch(&current->stack_at, main_at);
-}
-void switch_to_fibre(fibre *f) {
-    emulator_switch(&main_at, f->stack_at);
+void switch_to(fibre *from, fibre *to) {
+    emulator_switch(from ? &from->stack_at : &main_at, to ? to->stack_at : main_at);
 }
 #else
 ucontext_t main_state;
@@ -139,43 +137,10 @@ void prepare(fibre *f) {
     f->state.uc_link = nullptr;
     makecontext(&f->state, enter, 0);
 }
-void switch_to_main() {
-    swapcontext(&current->state, &main_state);
-}
-void switch_to_fibre(fibre *f) {
-    swapcontext(&main_state, &f->state);
+void switch_to(fibre *from, fibre *to) {
+    swapcontext(from ? &from->state : &main_state, to ? &to->state : &main_state);
 }
 #endif
-
-void to_main() {
-    leave(current->done ? nullptr : &current->asan, main_bottom, main_bytes);
-    switch_to_main();
-    arrive(current->asan, &main_bottom, &main_bytes);
-}
-
-void to_fibre(fibre *f) {
-    leave(&main_asan, stack_of(f), STACK_BYTES);
-    switch_to_fibre(f);
-    arrive(main_asan, nullptr, nullptr);
-}
-
-void enter() {
-    arrive(nullptr, &main_bottom, &main_bytes);
-    kernel->body(kernel_args);
-    emulator_copy_wait(0);
-    current->done = true;
-    n_live--;
-    if (n_at_barrier > 0)
-        stop("it ended while others wait at a barrier", barrier_line, 0);
-    to_main();
-    abort();
-}
-
-void wait_for(uint64_t *what, uint64_t until) {
-    current->waits_for = what;
-    current->until = until;
-    to_main();
-}
 
 uint64_t next_drawn() { /* SplitMix64 (Steele, Lea and Flood, 2014) */
     uint64_t z = drawn += 0x9e3779b97f4a7c15u;
@@ -193,37 +158,115 @@ uint32_t pick(uint32_t i, uint32_t n, uint32_t first) {
 
 /* All threads of the block have stopped. */
 void count_block() {
-    for (uint32_t w = 0; counts_traffic && w < n_threads_of_block / LANES; w++)
-        traffic_count(w, &counts);
+    for (uint32_t w = 0; emulator_counts_traffic && w < n_threads_of_block / LANES; w++)
+        traffic_count(w, &emulator_counted);
 }
 
-bool run_lane(fibre *f) {
-    if (f->done || (f->waits_for && *f->waits_for < f->until))
-        return false;
-    f->waits_for = nullptr;
-    current = f;
-    emulator_here.thread = f->thread;
-    counts.n_switches++;
-    to_fibre(f);
-    return true;
+/* --- Turns ------------------------------------------------------------------------------------------------------- */
+
+/* Where the block stands: its warps have turns one after the other, and in a turn each lane that can run does. A warp
+ * whose lanes moved has another turn. */
+struct turns {
+    uint32_t warp, n_warps, first_warp; /* warp: the number of warps that have begun their turns */
+    uint32_t lane, first_lane;
+    fibre *lanes; /* of the warp that has its turn */
+    bool moved, warp_moved;
+};
+turns now;
+
+void begin_turn() {
+    now.lane = 0;
+    now.first_lane = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
+    now.warp_moved = false;
 }
 
-bool run_warp(uint32_t w) {
-    bool moved = false, again = true;
-    while (again) {
-        again = false;
-        uint32_t first = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
-        for (uint32_t l = 0; l < LANES; l++)
-            again |= run_lane(&fibres[w * LANES + pick(l, LANES, first)]);
-        moved |= again;
-        if (order == EMULATOR_DRAWN && next_drawn() % 4 == 0)
-            break; /* another warp may overtake it */
+void begin_warp() {
+    if (now.warp == now.n_warps) {
+        if (!now.moved)
+            stop("threads wait for ever", barrier_line, warps[0].line);
+        now.warp = 0;
+        now.moved = false;
     }
-    return moved;
+    if (now.warp == 0)
+        now.first_warp = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
+    now.lanes = fibres + pick(now.warp++, now.n_warps, now.first_warp) * LANES;
+    begin_turn();
+}
+
+void begin_turns() {
+    now = {};
+    now.n_warps = n_threads_of_block / LANES;
+    begin_warp();
+}
+
+/* After the last lane of a turn. In a drawn order another warp may overtake one that moved. */
+void end_turn() {
+    bool again = now.warp_moved && (order != EMULATOR_DRAWN || next_drawn() % 4 != 0);
+    now.moved |= now.warp_moved;
+    if (again)
+        begin_turn();
+    else
+        begin_warp();
+}
+
+/* The fibre that runs next; NULL: all have ended. */
+fibre *next_fibre() {
+    while (n_live > 0) {
+        while (now.lane < LANES) {
+            fibre *f = &now.lanes[pick(now.lane++, LANES, now.first_lane)];
+            if (f->done || (f->waits_for && *f->waits_for < f->until))
+                continue;
+            f->waits_for = nullptr;
+            now.warp_moved = true;
+            return f;
+        }
+        end_turn();
+    }
+    return nullptr;
+}
+
+/* Leaves a fibre, or the launch, for another one. NULL: the launch. */
+void go(fibre *from, fibre *to) {
+    if (from == to)
+        return;
+    if (to)
+        leave(!from ? &main_asan : from->done ? nullptr : &from->asan, stack_of(to), STACK_BYTES);
+    else
+        leave(from->done ? nullptr : &from->asan, main_bottom, main_bytes);
+    left = from;
+    current = to;
+    if (to) {
+        emulator_here.thread = to->thread;
+        emulator_counted.n_switches++;
+    }
+    switch_to(from, to);
+    if (from)
+        arrive(from->asan, left ? nullptr : &main_bottom, left ? nullptr : &main_bytes);
+    else
+        arrive(main_asan, nullptr, nullptr);
+}
+
+void enter() {
+    arrive(nullptr, left ? nullptr : &main_bottom, left ? nullptr : &main_bytes);
+    kernel->body(kernel_args);
+    emulator_copy_wait(0);
+    fibre *own = current;
+    own->done = true;
+    n_live--;
+    if (n_at_barrier > 0)
+        stop("it ended while others wait at a barrier", barrier_line, 0);
+    go(own, next_fibre());
+    abort();
+}
+
+void wait_for(uint64_t *what, uint64_t until) {
+    fibre *own = current;
+    own->waits_for = what;
+    own->until = until;
+    go(own, next_fibre());
 }
 
 void run_block() {
-    uint32_t n_warps = n_threads_of_block / LANES;
     for (uint32_t i = 0; i < n_threads_of_block; i++) {
         fibre *f = &fibres[i];
         f->thread = i;
@@ -234,16 +277,10 @@ void run_block() {
     }
     n_live = n_threads_of_block;
     n_at_barrier = 0;
-    while (n_live > 0) {
-        bool moved = false;
-        uint32_t first = order == EMULATOR_DRAWN ? (uint32_t)next_drawn() : 0;
-        for (uint32_t w = 0; w < n_warps; w++)
-            moved |= run_warp(pick(w, n_warps, first));
-        if (!moved)
-            stop("threads wait for ever", barrier_line, warps[0].line);
-    }
+    begin_turns();
+    go(nullptr, next_fibre());
     count_block();
-    counts.n_blocks++;
+    emulator_counted.n_blocks++;
 }
 
 void read_order() {
@@ -262,6 +299,8 @@ void read_order() {
 
 emulator_place emulator_here;
 uint8_t *emulator_dynamic_shared;
+emulator_counts emulator_counted;
+bool emulator_counts_traffic;
 
 void emulator_sync(int line) {
     if (n_at_barrier > 0 && barrier_line != line)
@@ -288,8 +327,8 @@ void emulator_meet(void *mine, void (*meet)(void **slots), int line) {
         meet(w->slots);
         w->n = 0;
         w->n_meetings++;
-        if (counts_traffic)
-            traffic_count(current->thread / LANES, &counts);
+        if (emulator_counts_traffic)
+            traffic_count(current->thread / LANES, &emulator_counted);
         return;
     }
     wait_for(&w->n_meetings, w->n_meetings + 1);
@@ -324,19 +363,16 @@ void emulator_copy_wait(int n_groups) {
     f->n_copies = kept;
 }
 
-void emulator_count_read(const void *at, size_t bytes, int line) {
+void emulator_note_read(const void *at, size_t bytes, int line) {
     if ((uintptr_t)at % bytes)
         stop("a read of the device's memory is not aligned", line, 0);
-    counts.read_bytes += bytes;
-    if (counts_traffic)
-        traffic_add(current->thread, TRAFFIC_DEVICE, at, bytes, line);
+    traffic_add(current->thread, TRAFFIC_DEVICE, at, bytes, line);
 }
 
-void emulator_count_shared(const void *at, size_t bytes, int line) {
+void emulator_note_shared(const void *at, size_t bytes, int line) {
     if ((uintptr_t)at % bytes)
         stop("a read of shared memory is not aligned", line, 0);
-    if (counts_traffic)
-        traffic_add(current->thread, TRAFFIC_SHARED, at, bytes, line);
+    traffic_add(current->thread, TRAFFIC_SHARED, at, bytes, line);
 }
 
 emulator_kernel::emulator_kernel(const char *kernel_name, uint32_t threads, size_t bytes,
@@ -369,6 +405,9 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
         stacks = (uint8_t *)mmap(nullptr, (size_t)MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         fibres = (fibre *)calloc(MAX_THREADS, sizeof *fibres);
+        copy16 *copies = (copy16 *)calloc((size_t)MAX_THREADS * MAX_COPIES, sizeof *copies);
+        for (int i = 0; i < MAX_THREADS; i++)
+            fibres[i].copies = copies + (size_t)i * MAX_COPIES;
     }
     kernel = k;
     kernel_args = args;
@@ -392,7 +431,7 @@ void emulator_launch(const emulator_kernel *k, emulator_grid grid, uint32_t n_th
         }
     fesetenv(&mode);
     free(emulator_dynamic_shared);
-    counts.n_launches++;
+    emulator_counted.n_launches++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -403,13 +442,13 @@ void emulator_set_order(emulator_order new_order, uint64_t seed) {
 }
 
 void emulator_count_traffic(bool on) {
-    counts_traffic = on;
+    emulator_counts_traffic = on;
 }
 
 emulator_counts emulator_get_counts(void) {
-    return counts;
+    return emulator_counted;
 }
 
 void emulator_reset_counts(void) {
-    counts = {};
+    emulator_counted = {};
 }

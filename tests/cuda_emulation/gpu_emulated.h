@@ -44,9 +44,21 @@ void emulator_meet(void *mine, void (*meet)(void **slots), int line);
 void emulator_copy16(void *shared, const void *global, int line);
 void emulator_copy_commit();
 void emulator_copy_wait(int n_groups);
-/* A lane reads bytes of the device's memory, or of shared memory, in this line. */
-void emulator_count_read(const void *at, size_t bytes, int line);
-void emulator_count_shared(const void *at, size_t bytes, int line);
+/* A lane reads bytes of the device's memory, or of shared memory, in this line. note: the address is not aligned, or
+ * traffic is counted. */
+extern emulator_counts emulator_counted;
+extern bool emulator_counts_traffic;
+void emulator_note_read(const void *at, size_t bytes, int line);
+void emulator_note_shared(const void *at, size_t bytes, int line);
+static inline void emulator_count_read(const void *at, size_t bytes, int line) {
+    emulator_counted.read_bytes += bytes;
+    if (emulator_counts_traffic || (uintptr_t)at % bytes)
+        emulator_note_read(at, bytes, line);
+}
+static inline void emulator_count_shared(const void *at, size_t bytes, int line) {
+    if (emulator_counts_traffic || (uintptr_t)at % bytes)
+        emulator_note_shared(at, bytes, line);
+}
 
 static inline uint32_t gpu_thread() {
     return emulator_here.thread;
