@@ -2,6 +2,7 @@
  * the bit for a pairwise list of models, cuts, chunks, threads, instruction sets and disturbances, through coordinator,
  * channels and stages. A sequence is disturbed when it loses its KV blocks and is computed again, and when it begins
  * with blocks that another sequence has computed or is computing. A long run takes all combinations.
+ * test_cuda_same_bits_archs is the same with layers on emulated GPUs (same_bits_places.h).
  * The models are those of tests/golden/arch that this version runs, and random ones of other architectures. */
 // SPDX-License-Identifier: Apache-2.0
 #include <dirent.h>
@@ -12,6 +13,7 @@
 
 #include "backends/cpu/kernels.h"
 #include "coordinator/job/job_internal.h"
+#include "tests/cluster/same_bits_places.h"
 #include "tests/cluster/test_job_support.h"
 #include "tests/golden/test_golden_run.h"
 #include "tests/support/isa_env.h"
@@ -24,6 +26,7 @@
 enum {
     N_PROMPT = 40, /* two whole KV blocks and a part of a third */
     N_GENERATED = 24,
+    N_GENERATED_BY_DEVICES = 8, /* emulated devices are slow */
     N_TOP = 20,
     VOCAB = 288, /* more than the prompt's ids */
     MAX_WIDTH = 256,
@@ -35,7 +38,7 @@ enum {
 };
 
 /* The factors and their levels. */
-enum { MODEL, CUT, CHUNK, THREADS, ISA, DISTURBANCE, N_FACTORS };
+enum { MODEL, CUT, CHUNK, THREADS, ISA, DISTURBANCE, PLACE, N_FACTORS };
 enum { WHOLE, HALVES, FIRST_APART, SINGLE_LAYERS, N_CUTS };
 enum { ALONE, PREEMPTED, BEGINNING_CACHED, BEGINNING_SHARED, N_DISTURBANCES };
 enum { N_CHUNKS = 3, N_THREADS = 3 };
@@ -43,7 +46,7 @@ static const char *const CUTS[] = {"one stage", "two stages", "the first layer a
 static const char *const DISTURBANCES[] = {"alone", "preempted", "the beginning cached", "the beginning shared"};
 static const int32_t CHUNKS[N_CHUNKS] = {1, 3, 24};
 
-/* The numbers of tokens behind which the sequence loses its blocks. */
+/* The numbers of tokens behind which the sequence loses its blocks, in parts of 24 of all tokens. */
 enum { N_PREEMPTIONS = 2 };
 static const int32_t PREEMPTED_BEHIND[N_PREEMPTIONS] = {4, 15};
 
@@ -73,14 +76,19 @@ typedef struct observer {
 static model *models; /* [n_models] */
 static int n_models;
 static int32_t *prompt;
+static int32_t n_generated;
 
 /* --- One run ----------------------------------------------------------------------------------------------------- */
+
+static int32_t preempted_behind(int i) {
+    return PREEMPTED_BEHIND[i] * n_generated / N_GENERATED;
+}
 
 static bool take_token(void *ctx, const mr_token_event *event) {
     observer *l = ctx;
     results *out = l->out;
     assert_int_equal(event->status, MR_OK);
-    assert_true(out->n < N_GENERATED && event->n_top == N_TOP);
+    assert_true(out->n < n_generated && event->n_top == N_TOP);
     out->ids[out->n] = event->id;
     out->logprobs[out->n] = event->logprob;
     memcpy(out->top_ids[out->n], event->top_ids, sizeof *out->top_ids);
@@ -88,7 +96,7 @@ static bool take_token(void *ctx, const mr_token_event *event) {
     l->n_cached = event->n_cached;
     out->n++;
     for (int i = 0; i < N_PREEMPTIONS && l->is_preempted; i++)
-        if (out->n == PREEMPTED_BEHIND[i])
+        if (out->n == preempted_behind(i))
             assert_true(job_preempt(l->job));
     if (event->finish != MR_FINISH_NONE && l->before >= 0)
         mr_job_cancel(l->job, l->before);
@@ -135,7 +143,7 @@ static void submit_main(observer *l) {
     mr_sequence_desc desc = job_sequence(4, NULL);
     desc.prompt_ids = prompt;
     desc.n_prompt = N_PROMPT;
-    desc.max_tokens = N_GENERATED;
+    desc.max_tokens = n_generated;
     desc.logprobs = true;
     desc.n_top_logprobs = N_TOP;
     desc.fresh = l->is_preempted; /* computes all again, also what is still cached of it */
@@ -148,23 +156,23 @@ static void submit_main(observer *l) {
 static void run_hidden(observer *l) {
     int32_t ids[N_PROMPT + N_GENERATED];
     memcpy(ids, prompt, N_PROMPT * sizeof *ids);
-    memcpy(ids + N_PROMPT, l->out->ids, N_GENERATED * sizeof *ids);
+    memcpy(ids + N_PROMPT, l->out->ids, (size_t)n_generated * sizeof *ids);
     const mr_sequence_desc desc = {
-        .prompt_ids = ids, .n_prompt = N_PROMPT + N_GENERATED, .on_hidden = take_hidden, .ctx = l};
+        .prompt_ids = ids, .n_prompt = N_PROMPT + n_generated, .on_hidden = take_hidden, .ctx = l};
     submit(l->job, &desc);
     run_all(l->job);
-    assert_int_equal(l->n_hidden, N_PROMPT + N_GENERATED);
+    assert_int_equal(l->n_hidden, N_PROMPT + n_generated);
 }
 
 static void check_disturbance(const observer *l, int disturbance) {
     const mr_job_stats *stats = &l->job->stats;
     int64_t again = 0; /* rows of the sequence that were computed before */
     for (int i = 0; i < N_PREEMPTIONS; i++)
-        again += N_PROMPT + PREEMPTED_BEHIND[i];
+        again += N_PROMPT + preempted_behind(i);
     assert_int_equal(stats->n_preempted, l->is_preempted ? N_PREEMPTIONS : 0);
     assert_int_equal(l->n_cached, disturbance >= BEGINNING_CACHED ? N_PROMPT - 1 : 0);
     if (l->is_preempted)
-        assert_true(stats->n_rows >= again + N_PROMPT + N_GENERATED - 1);
+        assert_true(stats->n_rows >= again + N_PROMPT + n_generated - 1);
 }
 
 static void run_disturbed(mr_job *job, int disturbance, int32_t d_model, results *out) {
@@ -173,12 +181,12 @@ static void run_disturbed(mr_job *job, int disturbance, int32_t d_model, results
     if (disturbance == PREEMPTED)
         l.before = submit_other(job, 5, MAX_CONTEXT - 5);
     else if (disturbance != ALONE)
-        submit_other(job, N_PROMPT, N_GENERATED);
+        submit_other(job, N_PROMPT, n_generated);
     if (disturbance == BEGINNING_CACHED)
         run_all(job);
     submit_main(&l);
     run_all(job);
-    assert_int_equal(out->n, N_GENERATED);
+    assert_int_equal(out->n, n_generated);
     check_disturbance(&l, disturbance);
     run_hidden(&l);
 }
@@ -196,9 +204,22 @@ static void make_plan(const model *m, int cut, mr_plan *plan) {
         plan->stages[i].rank = plan->n_stages - 1 - i;
 }
 
+static void describe(const model *m, const combination *c, int place, char *out, size_t n) {
+    snprintf(out, n, "%s, %s, %s, chunks of %d, %d threads, %s, %s", m->name, CUTS[c->level[CUT]], places_name(place),
+             CHUNKS[c->level[CHUNK]], 1 + c->level[THREADS], mr_isa_name((mr_isa)c->level[ISA]),
+             DISTURBANCES[c->level[DISTURBANCE]]);
+}
+
+static void count_step(void *ctx, int32_t n_rows) {
+    (void)n_rows;
+    ++*(int64_t *)ctx;
+}
+
 /* MR_E_UNSUPPORTED: this version does not run the model. */
-static mr_status run_combination(const model *m, const combination *c, results *out) {
+static mr_status run_combination(const model *m, const combination *c, int place, results *out) {
     static mr_plan plan;
+    char what[200];
+    int64_t n_steps = 0;
     mr_err err;
     mr_local_cluster *cluster = NULL;
     mr_job *job = NULL;
@@ -207,10 +228,15 @@ static mr_status run_combination(const model *m, const combination *c, results *
     int32_t max_rows = CHUNKS[c->level[CHUNK]] + (disturbance == PREEMPTED || disturbance == BEGINNING_SHARED);
     char *saved = isa_env_set(mr_isa_name((mr_isa)c->level[ISA]));
     make_plan(m, c->level[CUT], &plan);
-    const mr_local_cluster_config local = {
-        .model_path = m->path, .n_stages = plan.n_stages, .threads_per_stage = 1 + c->level[THREADS], .epoch = 1};
+    places_apply(place, &plan);
+    const mr_local_cluster_config local = {.model_path = m->path,
+                                           .n_stages = plan.n_stages,
+                                           .threads_per_stage = 1 + c->level[THREADS],
+                                           .devices = places_devices(place),
+                                           .epoch = 1};
     expect_ok(mr_local_cluster_create(&local, &cluster, &err), &err);
     isa_env_restore(saved);
+    places_begin();
     const mr_job_config config = {.info = &m->info,
                                   .plan = &plan,
                                   .channel = mr_local_cluster_channel(cluster),
@@ -220,12 +246,17 @@ static mr_status run_combination(const model *m, const combination *c, results *
                                   .max_sequences = 2,
                                   .max_context = MAX_CONTEXT,
                                   .n_kv_blocks = MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS + 16,
-                                  .kv_type = MR_TYPE_F16};
+                                  .kv_type = MR_TYPE_F16,
+                                  .on_step = count_step,
+                                  .on_step_ctx = &n_steps};
     mr_status status = mr_job_create(&config, &job, &err);
     if (status == MR_OK)
         run_disturbed(job, disturbance, m->info.d_model, out);
     else if (status != MR_E_UNSUPPORTED)
         fail_msg("%s: %s", m->name, err.text);
+    describe(m, c, place, what, sizeof what);
+    if (status == MR_OK)
+        places_check(place, &plan, n_steps, what);
     mr_job_destroy(job);
     mr_local_cluster_destroy(cluster);
     return status;
@@ -253,7 +284,7 @@ static void add_model(const char *path, const char *name) {
     mr_status status = mr_model_info_read(m->gguf, &m->info, &err);
     if (status == MR_OK) {
         assert_true(m->info.d_model <= MAX_WIDTH);
-        status = run_combination(m, &plain, &m->want);
+        status = run_combination(m, &plain, 0, &m->want);
     }
     if (status == MR_OK) {
         n_models++;
@@ -291,6 +322,7 @@ static int open_models(void **state) {
     struct dirent **files = NULL;
     int32_t n_ids = 0;
     int n_files = scandir(FOLDER, &files, has_suffix, alphasort);
+    n_generated = PLACES_N > 0 ? N_GENERATED_BY_DEVICES : N_GENERATED;
     models = calloc(MAX_MODELS, sizeof *models);
     prompt = golden_read_ids(FOLDER "/ids.txt", &n_ids);
     if (!models || !prompt || n_ids < N_PROMPT || n_files < 0)
@@ -322,13 +354,9 @@ static int close_models(void **state) {
 
 /* --- The test ---------------------------------------------------------------------------------------------------- */
 
-static void compare(const model *m, const combination *c, const results *got) {
-    char what[200];
+static void compare(const model *m, const results *got, const char *what) {
     const results *want = &m->want;
-    snprintf(what, sizeof what, "%s, %s, chunks of %d, %d threads, %s, %s", m->name, CUTS[c->level[CUT]],
-             CHUNKS[c->level[CHUNK]], 1 + c->level[THREADS], mr_isa_name((mr_isa)c->level[ISA]),
-             DISTURBANCES[c->level[DISTURBANCE]]);
-    for (int i = 0; i < N_GENERATED; i++)
+    for (int i = 0; i < n_generated; i++)
         if (got->ids[i] != want->ids[i] || memcmp(&got->logprobs[i], &want->logprobs[i], sizeof(float)) != 0 ||
             memcmp(got->top_ids[i], want->top_ids[i], sizeof *want->top_ids) != 0 ||
             memcmp(got->top_logprobs[i], want->top_logprobs[i], sizeof *want->top_logprobs) != 0)
@@ -340,18 +368,25 @@ static void compare(const model *m, const combination *c, const results *got) {
 static void test_same_bits(void **state) {
     (void)state;
     static combination list[MAX_COMBINATIONS];
-    const pairwise_factors factors = {N_FACTORS, {n_models, N_CUTS, N_CHUNKS, N_THREADS, MR_ISA_COUNT, N_DISTURBANCES}};
+    pairwise_factors factors = {N_FACTORS - 1, {n_models, N_CUTS, N_CHUNKS, N_THREADS, MR_ISA_COUNT, N_DISTURBANCES}};
+    if (PLACES_N > 0)
+        factors = (pairwise_factors){N_FACTORS, {n_models, N_CUTS, N_CHUNKS, 1, 1, N_DISTURBANCES, PLACES_N}};
     bool is_long = share_is_long();
     int n = is_long ? pairwise_count_all(&factors) : pairwise_list(&factors, list, MAX_COMBINATIONS);
     int n_run = 0, n_chosen = 0, best = best_isa();
     for (int i = 0; i < n; i++) {
-        const combination c = is_long ? pairwise_at(&factors, i) : list[i];
+        combination c = is_long ? pairwise_at(&factors, i) : list[i];
+        int place = PLACES_N > 0 ? 1 + c.level[PLACE] : 0;
+        char what[200];
         results got;
+        if (factors.n_levels[ISA] == 1)
+            c.level[ISA] = best;
         if (c.level[ISA] > best || share_skips(&n_chosen))
             continue;
         const model *m = &models[c.level[MODEL]];
-        assert_int_equal(run_combination(m, &c, &got), MR_OK);
-        compare(m, &c, &got);
+        assert_int_equal(run_combination(m, &c, place, &got), MR_OK);
+        describe(m, &c, place, what, sizeof what);
+        compare(m, &got, what);
         n_run++;
     }
     print_message("%d of %d combinations with %d models: the same bits\n", n_run, n, n_models);

@@ -5,7 +5,7 @@
 #ifndef MR_TESTS_SUPPORT_PAIRWISE_H
 #define MR_TESTS_SUPPORT_PAIRWISE_H
 
-enum { PAIRWISE_MAX_FACTORS = 8, PAIRWISE_MAX_LEVELS = 64 };
+enum { PAIRWISE_MAX_FACTORS = 9, PAIRWISE_MAX_LEVELS = 64 };
 
 typedef struct pairwise_factors {
     int n;                              /* 2 to PAIRWISE_MAX_FACTORS */
