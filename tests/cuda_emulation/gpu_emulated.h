@@ -168,21 +168,23 @@ static inline int gpu_permute(int a, int b, int selector) {
 struct emulator_mma {
     int *c;
     const int *a, *b;
+    bool unsigned_a;
 };
-void emulator_mma_k32(void **slots); /* of emulator_mma; emulator_mma.cpp */
-void emulator_mma_k16(void **slots);
+void emulator_multiply(void **slots); /* of emulator_mma; emulator_mma.cpp */
 static inline void gpu_mma_s8_add(int c[4], const int a[4], const int b[2], int line = __builtin_LINE()) {
-    emulator_mma own = {c, a, b};
-    emulator_meet(&own, emulator_mma_k32, line);
+    emulator_mma own = {c, a, b, false};
+    emulator_meet(&own, emulator_multiply, line);
 }
-static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start, int line = __builtin_LINE()) {
-    c[0] = c[1] = c[2] = c[3] = start;
+static inline void gpu_mma_s8(int c[4], const int a[4], const int b[2], const int start[4],
+                              int line = __builtin_LINE()) {
+    memcpy(c, start, 4 * sizeof *c);
     gpu_mma_s8_add(c, a, b, line);
 }
-static inline void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start, int line = __builtin_LINE()) {
-    c[0] = c[1] = c[2] = c[3] = start;
-    emulator_mma own = {c, a, &b};
-    emulator_meet(&own, emulator_mma_k16, line);
+static inline void gpu_mma_u8(int c[4], const int a[4], const int b[2], const int start[4],
+                              int line = __builtin_LINE()) {
+    memcpy(c, start, 4 * sizeof *c);
+    emulator_mma own = {c, a, b, true};
+    emulator_meet(&own, emulator_multiply, line);
 }
 
 static inline void gpu_copy16(void *shared, const void *global, int line = __builtin_LINE()) {
@@ -204,6 +206,9 @@ template <class T> static inline T gpu_read_shared(const T *at, int line = __bui
 }
 static inline float gpu_half(uint16_t h) {
     return mr_f16_to_f32(h);
+}
+static inline uint32_t gpu_opaque(uint32_t v) {
+    return v;
 }
 typedef struct alignas(16) gpu_int4 {
     int x, y, z, w;

@@ -1,5 +1,6 @@
 /* tests/cuda_emulation/test_cuda_products.c - products of quantised matrices give the bits of the scalar kernels. */
 // SPDX-License-Identifier: Apache-2.0
+#include <math.h>
 #include <stdlib.h>
 
 #include "backends/cuda/cuda_products_int.h"
@@ -107,7 +108,7 @@ static void test_heads_and_experts(void **state) {
 }
 
 /* Weights are read once, in whole sectors. The activations of each panel are read with them, and come from the first
- * cache: scales by half a sector, and the two halves of a tile of Q6_K one after the other. */
+ * cache: scales by half a sector. */
 static void check_traffic(mr_type type, int32_t n_rows, int32_t device) {
     enum { K = 2048, N = 64 };
     product_problem *p = create((product_shape){type, 1, K, N, n_rows}, VALUES_PLAIN);
@@ -115,9 +116,9 @@ static void check_traffic(mr_type type, int32_t n_rows, int32_t device) {
     product_problem_destroy(p);
     emulator_counts c = emulator_get_counts();
     bool has_min = type == MR_TYPE_Q4_K || type == MR_TYPE_Q5_K;
-    uint64_t q = type == MR_TYPE_Q6_K ? 2 * K : K, scales = K / 8 * 2 * (has_min ? 2 : 1);
+    uint64_t scales = K / 8 * 2 * (has_min ? 2 : 1);
     uint64_t columns = (uint64_t)(n_rows + n_rows % 2); /* lanes read the scales of two */
-    uint64_t activations = N / MR_PANEL * ((uint64_t)n_rows * q + columns * scales);
+    uint64_t activations = N / MR_PANEL * ((uint64_t)n_rows * K + columns * scales);
     uint64_t most = cuda_int_bytes(type, K, N) * 105 / 100 + activations;
     if (32 * c.n_sectors > most)
         fail_msg("%s: %d rows read %llu bytes, more than %llu", mr_type_name(type), n_rows,
@@ -160,6 +161,45 @@ static void test_every_exponent(void **state) {
     free(panels);
 }
 
+/* The greatest sums of Q6_K with both signs: 32 products of -32, -128 and 127. */
+static void test_greatest_sums(void **state) {
+    (void)state;
+    enum { K = 256, ROWS = 65 };
+    static uint8_t a[ROWS][K + K / 8 * 2];
+    mr_block_q6_k block = {.d = 0x3c00}; /* 1; the values are -32 */
+    memset(block.sc, -128, sizeof block.sc);
+    float want = 0;
+    for (int i = 0; i < K / 32; i++)
+        want = fmaf(32 * 32 * 128 * 127, 1, want);
+    for (int r = 0; r < ROWS; r++) {
+        memset(a[r], r % 2 ? -127 : 127, K);
+        for (int i = 0; i < K / 32; i++)
+            memcpy(a[r] + K + 4 * i, &(float){1}, 4);
+    }
+    size_t bytes = cuda_int_bytes(MR_TYPE_Q6_K, K, 1);
+    uint8_t *panels = aligned_alloc(256, mr_round_up(bytes, 256));
+    assert_non_null(panels);
+    repack(&(cuda_repack){MR_TYPE_Q6_K, K, 1, (const uint8_t *)&block, panels});
+    for (int32_t n_rows = 1; n_rows <= ROWS; n_rows += 32) {
+        float y[ROWS] = {0};
+        cuda_step step = {.n_rows = {[MR_ROWS_STEP] = n_rows}};
+        cuda_product_args args = {.step = &step,
+                                  .rows = {MR_ROWS_STEP, -1},
+                                  .k = K,
+                                  .n = 1,
+                                  .w = panels,
+                                  .a = a[0],
+                                  .y = (uint8_t *)y,
+                                  .a_row_bytes = sizeof a[0],
+                                  .y_row_bytes = sizeof y[0]};
+        run(&(product_shape){.type = MR_TYPE_Q6_K}, &(product_variant){.n_rows = n_rows}, &args,
+            &(int32_t){SMALL_DEVICE});
+        for (int r = 0; r < n_rows; r++)
+            assert_true(y[r] == (r % 2 ? -want : want));
+    }
+    free(panels);
+}
+
 static void test_sizes(void **state) {
     (void)state;
     assert_int_equal(cuda_int_bytes(MR_TYPE_Q8_0, 128, 16), 4 * 512 + 128);
@@ -172,9 +212,10 @@ static void test_sizes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_rows),    cmocka_unit_test(test_heads_and_experts),
-        cmocka_unit_test(test_traffic), cmocka_unit_test(test_every_exponent),
+        cmocka_unit_test(test_sizes),         cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_rows),          cmocka_unit_test(test_heads_and_experts),
+        cmocka_unit_test(test_traffic),       cmocka_unit_test(test_every_exponent),
+        cmocka_unit_test(test_greatest_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -47,7 +47,7 @@ static product_problem *create(product_shape shape, values kind) {
 static void test_shapes(void **state) {
     (void)state;
     static const int32_t K[] = {32, 64, 96, 128, 160, 256, 288}, K_256[] = {256, 512, 768};
-    static const int32_t N[] = {127, 1, 129, 16, 33, 128, 17}, ROWS[] = {65, 127, 128, 129, 200};
+    static const int32_t N[] = {127, 1, 129, 16, 33, 128, 17}, ROWS[] = {65, 95, 96, 97, 127, 128, 129, 193};
     int count = 0;
     for (int t = 0; t < COUNT(TYPES); t++) {
         bool is_k = mr_type_get(TYPES[t])->block_elems == 256;
@@ -94,11 +94,14 @@ static void test_few_rows_are_left_to_others(void **state) {
     assert_false(cuda_large_choose(&(cuda_product_size){MR_TYPE_Q8_0, 64, 1, 0, 132}, &args, &desc));
     assert_false(cuda_large_choose(&(cuda_product_size){MR_TYPE_Q8_0, 256, 1, 4, 132}, &args, &desc));
     assert_true(cuda_large_choose(&(cuda_product_size){MR_TYPE_Q8_0, 512, 1, 0, 132}, &args, &desc));
-    assert_string_equal(desc.kernel, "cuda_product_q8_0_large_64");
+    assert_string_equal(desc.kernel, "cuda_product_q8_0_large_short");
     assert_true(cuda_large_choose(&(cuda_product_size){MR_TYPE_Q8_0, 1024, 1, 0, 132}, &args, &desc));
-    assert_string_equal(desc.kernel, "cuda_product_q8_0_large_128");
+    assert_string_equal(desc.kernel, "cuda_product_q8_0_large_long");
     assert_int_equal(desc.grid[0], 32);
     assert_int_equal(desc.grid[1], 8);
+    assert_true(cuda_large_choose(&(cuda_product_size){MR_TYPE_Q6_K, 1024, 1, 0, 132}, &args, &desc));
+    assert_string_equal(desc.kernel, "cuda_product_q6_k_large_long");
+    assert_int_equal(desc.grid[1], 11);
 }
 
 int main(void) {

@@ -6,8 +6,7 @@
  * Quants. A lane l = 4g + t of a warp needs four registers of a tile, a[0] to a[3], for gpu_mma_s8. Register j has
  * row g + 8 (j % 2) and four k: 8t + 4 (j / 2) and the three behind. (Any order of k in a tile is right, if the
  * activations have the same, because integer sums are exact. In this order a lane's activations are 8 bytes side by
- * side.) Q6_K multiplies halves of a tile by gpu_mma_s8_k16, so its register j has k 16 (j / 2) + 4t and the three
- * behind.
+ * side.)
  * The quants of a unit of tiles are words of 4 bytes. Word w of lane l lies at 512 (w / 4) + 16 l + 4 (w % 4), so that
  * a warp reads 512 bytes at once, 16 for each lane. Tile i of a unit has
  *   Q8_0    words 0..3: the registers
@@ -18,7 +17,7 @@
  *           16 + i / 2
  *   IQ4_NL, IQ4_XS, MXFP4
  *           words 2i, 2i + 1: register 2h in nibbles 0..3 of word 2i + h, register 2h + 1 in nibbles 4..7: indices
- *   Q6_K    words 3i to 3i + 2: register c in bits 2-7 of word 3i + c, as values in two's complement; of register 3,
+ *   Q6_K    words 3i to 3i + 2: register c in bits 2-7 of the bytes of word 3i + c, as values + 32; of register 3,
  *           bits 5-4, 3-2 and 1-0 are in bits 0-1 of the three words
  * Words of tiles behind the last one are 0.
  *
@@ -30,7 +29,7 @@
  *   Q4_K, Q5_K
  *           at 8 g + 2 r: f16 d; at 8 g + 4 + 2 r: f16 dmin; at 64 + 128 (i / 4) + 16 g + 4 (i % 4) + r: u8 sc of tile
  *           i (0..7), 2 behind: u8 m
- *   Q6_K    at 4 g + 2 r: f16 d; at 32 + 128 (i / 4) + 16 g + 4 (i % 4) + 2 r + h: u8 sc + 128 of half h of tile i
+ *   Q6_K    at 4 g + 2 r: f16 d; at 32 + 128 (i / 4) + 16 g + 8 h + 2 (i % 4) + r: i8 sc of half h of tile i
  * Scales of tiles behind the last one are 0. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_CUDA_PANELS_H

@@ -22,9 +22,13 @@ enum {
     CUDA_FLOAT_MANY_THREADS = 128,
     CUDA_FLOAT_MANY_N = 128,
     CUDA_FLOAT_MANY_ROWS = 64,
-    /* Integer products of many rows: a block has so many panels of the matrix. */
+    /* Integer products of many rows: a block has so many panels of the matrix, and so many activation rows. The chains
+     * of blocks of Q6_K take registers, so that it has fewer. */
     CUDA_LARGE_THREADS = 256,
     CUDA_LARGE_PANELS = 8,
+    CUDA_LARGE_SHORT = 64,
+    CUDA_LARGE_LONG = 128,
+    CUDA_LARGE_LONG_BLOCK = 96,
 };
 
 /* y[r][n] = w a (+ bias[n]) (+ add[r][n]). A block row (gpu_block_y) has a tile of activation rows.

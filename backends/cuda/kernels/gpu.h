@@ -94,11 +94,12 @@ MR_INLINE int gpu_permute(int a, int b, int selector) {
 /* c[16][8] = a[16][32] b[32][8] of int8, plus start; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
  * a[0], a[1]: rows g and g + 8 of k 4t .. 4t + 3; a[2], a[3]: the same rows of k 16 + 4t ..; b[0], b[1]: column g of
  * these k; c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8. */
-MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2], int start) {
+MR_INLINE void gpu_mma_s8(int c[4], const int a[4], const int b[2], const int start[4]) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%10,%10,%10,%10};"
+                 "{%10,%11,%12,%13};"
                  : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start[0]), "r"(start[1]),
+                   "r"(start[2]), "r"(start[3]));
 }
 /* The same, added to c. */
 MR_INLINE void gpu_mma_s8_add(int c[4], const int a[4], const int b[2]) {
@@ -107,11 +108,13 @@ MR_INLINE void gpu_mma_s8_add(int c[4], const int a[4], const int b[2]) {
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* gpu_mma_s8 with 16 k: a[0], a[1]: rows g and g + 8 of k 4t ..; b: column g of these k. */
-MR_INLINE void gpu_mma_s8_k16(int c[4], const int a[2], int b, int start) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%7,%7,%7,%7};"
+/* gpu_mma_s8 with a of uint8. */
+MR_INLINE void gpu_mma_u8(int c[4], const int a[4], const int b[2], const int start[4]) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%10,%11,%12,%13};"
                  : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(start));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start[0]), "r"(start[1]),
+                   "r"(start[2]), "r"(start[3]));
 }
 /* Starts to copy 16 bytes, both addresses aligned to 16. A thread's copies since its last commit are a group. wait: all
  * groups of the thread but the last N have arrived. */
@@ -136,6 +139,11 @@ MR_INLINE float gpu_half(uint16_t h) {
     float f;
     asm("{cvt.f32.f16 %0, %1;}" : "=f"(f) : "h"(h));
     return f;
+}
+/* v, of which the compiler knows nothing: it does not compute it again, nor take it apart. */
+MR_INLINE uint32_t gpu_opaque(uint32_t v) {
+    asm volatile("" : "+r"(v));
+    return v;
 }
 typedef int4 gpu_int4; /* 16 bytes: x, y, z, w */
 typedef int2 gpu_int2;

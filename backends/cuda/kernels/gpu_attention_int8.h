@@ -145,7 +145,8 @@ MR_INLINE void gpu_int8_scores(const uint8_t *chunk, int32_t b, const gpu_int8_w
         MR_UNROLL
         for (int j = 0; j < GROUPS; j++) {
             int sum[4];
-            gpu_mma_s8(sum, k, x[j], 0);
+            const int zero[4] = {};
+            gpu_mma_s8(sum, k, x[j], zero);
             s[j][2 * i] = fmaf((float)(sum[0] * 128 + sum[1]), d0, s[j][2 * i]);
             s[j][2 * i + 1] = fmaf((float)(sum[2] * 128 + sum[3]), d1, s[j][2 * i + 1]);
         }
@@ -274,7 +275,8 @@ MR_INLINE void gpu_int8_values(const uint8_t *chunk, int32_t position, const gpu
         MR_UNROLL
         for (int m = 0; m < 2; m++) {
             int sum[4];
-            gpu_mma_s8(sum, v[m][0], x[0], 0);
+            const int zero[4] = {};
+            gpu_mma_s8(sum, v[m][0], x[0], zero);
             gpu_mma_s8_add(sum, v[m][1], x[1]);
             if (sees) {
                 own[2 * m] = fmaf((float)(sum[0] * 128 + sum[1]), e, own[2 * m] * c);

@@ -2,5 +2,4 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/product_large.h"
 
-PRODUCT_LARGE_64(iq4_xs)
-PRODUCT_LARGE_128(iq4_xs)
+PRODUCT_LARGE_KERNELS(iq4_xs)

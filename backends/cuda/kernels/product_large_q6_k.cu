@@ -2,4 +2,4 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/product_large.h"
 
-PRODUCT_LARGE_64(q6_k)
+PRODUCT_LARGE_KERNELS(q6_k)

@@ -2,5 +2,4 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cuda/kernels/product_large.h"
 
-PRODUCT_LARGE_64(q8_0)
-PRODUCT_LARGE_128(q8_0)
+PRODUCT_LARGE_KERNELS(q8_0)

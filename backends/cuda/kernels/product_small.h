@@ -21,6 +21,7 @@ template <int NT> struct small_lane {
     uint32_t sums;                  /* bytes from d to the sums */
     uint32_t g, t;
     int32_t n_rows;
+    product_start start;
 };
 
 /* The weights of a step, as a lane reads them. */
@@ -72,11 +73,11 @@ MR_INLINE void small_read_scales(const small_lane<NT> &l, int n, int32_t tile, i
 template <class T, bool FULL, int NT, class F>
 MR_INLINE void small_multiply(const small_lane<NT> &l, const small_step<T> &step, int quad, int32_t tile,
                               int32_t n_tiles, F use) {
-    int a[4][4];
+    product_fragment<T> a[4];
     weight_scales w[4];
     MR_UNROLL
     for (int i = 0; i < 4; i++) {
-        T::unpack(step.quants, 4 * quad + i, a[i]);
+        a[i] = product_unpack<T>(step.quants, step.scales, 4 * quad + i);
         w[i] = T::scales(step.scales, 4 * quad + i);
     }
     MR_UNROLL
@@ -89,8 +90,8 @@ MR_INLINE void small_multiply(const small_lane<NT> &l, const small_step<T> &step
         for (int i = 0; i < 4; i++)
             if (FULL || i < n_tiles) {
                 int b[2];
-                product_read_activations<T>(l.a + (l.q[n] + CUDA_TILE * (uint32_t)tile) + CUDA_TILE * i, l.t, b);
-                product_multiply<T>(s.sums[i], a[i], b);
+                product_read_activations(l.a + (l.q[n] + CUDA_TILE * (uint32_t)tile) + CUDA_TILE * i, l.t, b);
+                product_multiply<T>(s.sums[i], a[i], b, l.start);
             }
         use(n, s, w);
     }
@@ -226,6 +227,7 @@ MR_INLINE small_lane<NT> small_lane_of(const cuda_product_args &a, const product
     l.g = gpu_lane() / 4;
     l.t = gpu_lane() % 4;
     l.n_rows = t.n_rows;
+    l.start = product_start_of<T>(a.k);
     MR_UNROLL
     for (int n = 0; n < NT; n++) {
         auto row = [&](uint32_t column) {

@@ -192,14 +192,14 @@ struct repack_q5_k : panel_q5_k {
 struct repack_q6_k : panel_q6_k {
     typedef mr_block_q6_k block;
     enum { TILES = 8, D_WORDS = 8 };
-    MR_INLINE uint32_t code(const block &b, int k) { return mr_q6_k_value(&b, k) ^ 32u; }
+    MR_INLINE uint32_t code(const block &b, int k) { return (uint32_t)mr_q6_k_value(&b, k); }
     MR_INLINE uint32_t quants(const repack_rows &p, int32_t unit, int lane, int w) {
         uint32_t word = 0;
         int32_t tile = unit + w / 3;
-        int c = w % 3, k = lane % 4 * 4;
+        int c = w % 3;
         for (int i = 0; i < 4; i++) {
-            uint32_t own = repack_code<repack_q6_k>(p, repack_row(lane, c), tile, c / 2 * 16 + k + i),
-                     last = repack_code<repack_q6_k>(p, repack_row(lane, 3), tile, 16 + k + i);
+            uint32_t own = repack_code<repack_q6_k>(p, repack_row(lane, c), tile, repack_k(lane, c) + i),
+                     last = repack_code<repack_q6_k>(p, repack_row(lane, 3), tile, repack_k(lane, 3) + i);
             word |= (own << 2 | (last >> (4 - 2 * c) & 3)) << 8 * i;
         }
         return word;
@@ -210,8 +210,9 @@ struct repack_q6_k : panel_q6_k {
         uint32_t word = 0;
         i -= D_WORDS;
         for (int b = 0; b < 4; b++) {
-            const block &of = repack_block<repack_q6_k>(p, i % 32 / 4 + b / 2 * 8, step);
-            word |= (uint32_t)(of.sc[i / 32 * 8 + i % 4 * 2 + b % 2] + 128) << 8 * b;
+            const block &of = repack_block<repack_q6_k>(p, i % 32 / 4 + b % 2 * 8, step);
+            int tile = i / 32 * 4 + i % 2 * 2 + b / 2, half = i % 4 / 2;
+            word |= (uint32_t)(uint8_t)of.sc[2 * tile + half] << 8 * b;
         }
         return word;
     }
