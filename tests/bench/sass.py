@@ -10,7 +10,12 @@ bound. Of several such loops, the one with the most multiplications counts. An i
 so instructions for each multiplication say how fast a loop can be at most. NOP does not count. --loops shows each loop
 with its instructions by name.
 
-Exit status 1: a kernel needs more than its bound, has a hot loop of IMMA and no bound, or is missing."""
+Products of few rows (cuda_product_TYPE_8 to _64, and _8_shared) wait for memory, so they have to ask for weights long
+before they need them. sass.py counts the reads of 16 bytes in a hot loop whose result no instruction has used yet, at
+the place of the loop where these are fewest, and expects the weights of at least 8 tiles.
+
+Exit status 1: a kernel needs more than its bound, has a hot loop of IMMA and no bound, is missing, or has too few reads
+in flight."""
 import argparse
 import collections
 import fnmatch
@@ -21,9 +26,12 @@ import subprocess
 import sys
 
 BOUNDS = pathlib.Path(__file__).with_name("sass_bounds.txt")
+PANELS = pathlib.Path(__file__).parents[2] / "backends/cuda/kernels/cuda_panels.def"
+TILES_IN_FLIGHT = 8
 UNITS = ("IMMA", "FFMA")  # the first that a kernel has is what its loops are for
 
-Loop = collections.namedtuple("Loop", "unit n_units names")  # names: how often each instruction occurs
+# names: how often each instruction occurs. in_flight: the fewest reads of 16 bytes under way.
+Loop = collections.namedtuple("Loop", "unit n_units names in_flight")
 
 
 def find_nvdisasm():
@@ -64,6 +72,25 @@ def loops(code, labels):
     return sorted(found.items())
 
 
+def registers(operands):
+    return [int(r) for r in re.findall(r"\bR(\d+)", operands)]
+
+
+def reads_in_flight(code):
+    """The fewest reads of 16 bytes in a loop whose result was not used yet. The first pass fills the loop."""
+    waiting, fewest = set(), None
+    for i, instruction in enumerate(code + code):
+        operands = re.sub(r"^(@\S+ +)?\S+ *", "", instruction)
+        is_read = re.match(r"(@\S+ +)?LDG\.E\.128", instruction)
+        used = registers(operands.partition(",")[2] if is_read else operands)
+        waiting = {r for r in waiting if not any(r <= u < r + 4 for u in used)}
+        if is_read:
+            waiting.add(registers(operands)[0])
+        if i >= len(code):
+            fewest = len(waiting) if fewest is None else min(fewest, len(waiting))
+    return fewest
+
+
 def hot_loops(code, labels):
     """The smallest loops with multiplications, the one with the most of them first."""
     names = [name_of(i) for i in code]
@@ -72,9 +99,11 @@ def hot_loops(code, labels):
         around = [r for r in ranges if unit in names[r[0]:r[1] + 1]]
         smallest = [r for r in around if not any(r != o and r[0] <= o[0] and o[1] <= r[1] for o in around)]
         if smallest:
-            counts = [collections.Counter(n for n in names[a:b + 1] if n != "NOP") for a, b in smallest]
-            counts.sort(key=lambda c: (-c[unit], sum(c.values())))
-            return [Loop(unit, c[unit], c) for c in counts]
+            found = []
+            for a, b in smallest:
+                counts = collections.Counter(n for n in names[a:b + 1] if n != "NOP")
+                found.append(Loop(unit, counts[unit], counts, reads_in_flight(code[a:b + 1])))
+            return sorted(found, key=lambda l: (-l.n_units, sum(l.names.values())))
     return []
 
 
@@ -99,6 +128,23 @@ def read_bounds(path):
     """[(pattern of kernels, unit, bound)], in the order of the file: the first that fits a kernel counts."""
     lines = (line.split("#")[0].split() for line in pathlib.Path(path).read_text().splitlines())
     return [(pattern, unit, float(bound)) for pattern, unit, bound in filter(None, lines)]
+
+
+def read_panels(path=PANELS):
+    """{type: reads of 16 bytes of a lane for the weights of TILES_IN_FLIGHT tiles}."""
+    rows = re.findall(r"^PANEL\((\w+), \w+, (\d+), (\d+),", pathlib.Path(path).read_text(), re.M)
+    return {name: TILES_IN_FLIGHT * int(n_bytes) / int(unit) / 512 for name, unit, n_bytes in rows}
+
+
+def idle_reads(kernels, panels):
+    """Lines about products of few rows that read too late."""
+    faults = []
+    for (kernel, architecture), hot in sorted(kernels.items()):
+        product = re.fullmatch(r"cuda_product_(\w+?)_(8|16|32|64|8_shared)", kernel)
+        if product and hot and product[1] in panels and hot[0].in_flight < panels[product[1]]:
+            faults.append(f"{kernel} {architecture}: {hot[0].in_flight} reads of weights are in flight, "
+                          f"{TILES_IN_FLIGHT} tiles have {panels[product[1]]:g}")
+    return faults
 
 
 def compare(kernels, bounds):
@@ -134,6 +180,7 @@ def main(arguments):
         sys.exit("error: there is no nvdisasm\nhint: it is in the CUDA toolkit, and in the package nvidia-cuda-nvdisasm")
     kernels = read_kernels(args.folder, args.nvdisasm)
     rows, faults = compare(kernels, read_bounds(args.bounds))
+    faults += idle_reads(kernels, read_panels())
     print(f"{'kernel':40} {'for':8} {'loop of':>10} {'each takes':>10} {'bound':>7}")
     for kernel, architecture, loop, needed, line in rows:
         if fnmatch.fnmatchcase(kernel, args.kernel):

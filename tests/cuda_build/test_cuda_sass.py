@@ -47,6 +47,7 @@ class Counting(unittest.TestCase):
     def test_loop(self):
         (loop,) = self.kernels["k", "sm_80"]
         self.assertEqual((loop.unit, loop.n_units, dict(loop.names)), ("IMMA", 2, {"IMMA": 2, "FFMA": 1, "BRA": 2}))
+        self.assertEqual(loop.in_flight, 0)
         self.assertEqual(sass.per_unit(loop), 2.5)
 
     def test_bounds(self):
@@ -58,6 +59,17 @@ class Counting(unittest.TestCase):
         self.assertEqual(len(faults(("k", "FFMA", 9))), 1)
         self.assertEqual(len(faults()), 1)
         self.assertEqual(len(faults(("k", "IMMA", 3), ("j", "IMMA", 3))), 1)
+
+
+    def test_reads_in_flight(self):
+        early = ["@P0 LDG.E.128.CONSTANT R4, desc[UR6][R2.64]", "IMMA.16832.S8.S8 R20, R8.ROW, R12.COL, R16",
+                 "LDG.E.128.CONSTANT R8, desc[UR6][R2.64]", "LOP3.LUT R24, R7, 0xf, RZ, 0xc0, !PT"]
+        self.assertEqual(sass.reads_in_flight(early), 1)
+        self.assertEqual(sass.reads_in_flight([early[i] for i in (1, 2, 0, 3)]), 0)
+        kernels = {("cuda_product_q8_0_8", "sm_90"): [sass.Loop("IMMA", 1, {}, 7)]}
+        self.assertEqual(len(sass.idle_reads(kernels, sass.read_panels())), 1)
+        kernels = {("cuda_product_q8_0_8", "sm_90"): [sass.Loop("IMMA", 1, {}, 8)]}
+        self.assertEqual(sass.idle_reads(kernels, sass.read_panels()), [])
 
 
 class Kernels(unittest.TestCase):

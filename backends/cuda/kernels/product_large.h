@@ -3,8 +3,8 @@
  * their chains.
  * Weights. Each lane reads the words of its fragments from the device's memory into registers, four tiles ahead. Where
  * a warp has two panels, two warps read the same words. Activations go through shared memory: while a stage of four
- * tiles is multiplied, the next arrives. The quants are copied as they are; the scales are read into registers, and what
- * rule M makes of them alone is computed once and stored so that a lane reads those of its two columns at once. */
+ * tiles is multiplied, the next arrives. The quants are copied as they are. The scales are read into registers, and
+ * what rule M makes of them alone is computed once and stored so that a lane reads those of its two columns at once. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_PRODUCT_LARGE_H
 #define MR_BACKENDS_CUDA_KERNELS_PRODUCT_LARGE_H

@@ -190,7 +190,8 @@ MR_INLINE void small_add_round(const small_lane<NT> &l, const small_step<T> &ste
 /* Adds all whole steps. baton: with WARPS > 1, the results; acc: with one warp. */
 template <class T, int NT, int WARPS>
 MR_INLINE void small_add_steps(const small_lane<NT> &l, int32_t n_steps, small_baton<NT> &baton, float (*acc)[4]) {
-    enum { DEPTH = 8 / T::STEP + 1 };
+    enum { IN_FLIGHT = 8, DEPTH = IN_FLIGHT / T::STEP + 1 }; /* tiles; steps */
+    static_assert((DEPTH - 1) * T::STEP >= IN_FLIGHT, "the steps behind the one that is multiplied have too few tiles");
     const int32_t first = WARPS > 1 ? (int32_t)gpu_warp() : 0;
     small_step<T> ahead[DEPTH];
     MR_UNROLL

@@ -323,8 +323,8 @@ MR_INLINE void product_read_activations(const uint8_t *column, uint32_t t, int b
     b[1] = v.y;
 }
 
-/* The sum of a tile: result j. BLOCK: 256 times the first plane is exact, and so is the sum, an integer below 2^24. A sum
- * of 0 is +0, as the conversion of an integer gives it. */
+/* The sum of a tile: result j. BLOCK: 256 times the first plane is exact, and so is the sum, an integer below 2^24. A
+ * sum of 0 is +0, as the conversion of an integer gives it. */
 template <class T> MR_INLINE float product_sum(const product_sums<T> &s, int j) {
     if constexpr (T::RULE == PRODUCT_BLOCK)
         return fmaf(256.0f, mr_bits_f32((uint32_t)s.c[0][j]), -257.0f * T::OFFSET) + mr_bits_f32((uint32_t)s.c[1][j]);
