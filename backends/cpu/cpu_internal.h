@@ -98,6 +98,23 @@ void cpu_run_expert_sum(const cpu_node *n, int32_t row);
 /* --- First tokens: cpu_top.c --- */
 void cpu_run_top(const cpu_node *n, int32_t row);
 
+/* --- Sparse feed-forward parts: cpu_sparse.c --- */
+bool cpu_supports_sparse(const mr_tensor *tensors, const mr_node *n);
+size_t cpu_sparse_scratch_bytes(const cpu_node *n);
+/* Number of tasks of an ACTIVE, SPARSE_GATE_UP or AXPY node. Call this when the node's group begins: the active neurons
+ * are known. */
+int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n, int32_t n_rows);
+void cpu_run_active(const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks);
+void cpu_run_sparse_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
+                            int thread_idx);
+void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
+                  int thread_idx);
+
+/* Cuts [0, total) into n_parts, and returns where part idx begins. */
+static inline int32_t cpu_cut_at(int32_t total, int32_t idx, int32_t n_parts) {
+    return (int32_t)((int64_t)total * idx / n_parts);
+}
+
 /* --- Attention: cpu_attention.c --- */
 /* Sets the cut of the node: one of cuts[*n_cuts] that can be shared, or a new one, which is appended. Call this for the
  * nodes in the order of their groups. */

@@ -6,6 +6,7 @@
 #include "backends/cpu/cpu_internal.h"
 #include "engine/base/fmath.h"
 #include "engine/tensor/quant.h"
+#include "engine/tensor/relu.h"
 
 enum {
     TASK_BYTES = 256 << 10, /* least weights of a matmul task: reading them takes some 6 us */
@@ -37,6 +38,9 @@ bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node 
         return mr_panel_bytes(a->type, a->ne[0]) > 0;
     case MR_OP_GATE_UP:
         return cpu_supports_gate_up(tensors, n);
+    case MR_OP_SPARSE_GATE_UP:
+    case MR_OP_AXPY:
+        return cpu_supports_sparse(tensors, n);
     case MR_OP_RMS_NORM:
     case MR_OP_GLU:
         return tensors[n->out].type == MR_TYPE_F32 || a->ne[0] <= CPU_MAX_ROW_FLOATS;
@@ -70,8 +74,13 @@ int32_t cpu_count_panel_tasks(const cpu_backend *be, const mr_tensor *w, int64_t
     return (int32_t)(tasks > pairs ? pairs : tasks);
 }
 
+/* Number of rows that a node computes. ACTIVE has one result for all rows of its input. */
+static int32_t count_rows(const cpu_node *n, const mr_run *run) {
+    return n->node->op == MR_OP_ACTIVE ? run->n_rows[n->in[0]->row_count] : cpu_real_rows(n, run);
+}
+
 int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *run) {
-    int32_t n_rows = cpu_real_rows(n, run);
+    int32_t n_rows = count_rows(n, run);
     if (n_rows == 0)
         return 0;
     switch (n->node->op) {
@@ -84,6 +93,10 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
         return cpu_count_head_tasks(n, n_rows);
     case MR_OP_ATTENTION:
         return cpu_cut_n_tasks(n->cut);
+    case MR_OP_ACTIVE:
+    case MR_OP_SPARSE_GATE_UP:
+    case MR_OP_AXPY:
+        return cpu_count_sparse_tasks(be, n, n_rows);
     case MR_OP_TABLE_WRITE:
         return 1;
     case MR_OP_KV_COPY:
@@ -95,8 +108,8 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
 
 /* Cuts [0, total) into n_parts and returns part idx. */
 static void cut(int32_t total, int32_t idx, int32_t n_parts, int32_t *out_first, int32_t *out_last) {
-    *out_first = (int32_t)((int64_t)total * idx / n_parts);
-    *out_last = (int32_t)((int64_t)total * (idx + 1) / n_parts);
+    *out_first = cpu_cut_at(total, idx, n_parts);
+    *out_last = cpu_cut_at(total, idx + 1, n_parts);
 }
 
 /* The panels of a task. Pairs stay together, because kernels take panels in pairs. */
@@ -121,6 +134,9 @@ size_t cpu_scratch_bytes(const cpu_node *n) {
         return cpu_head_scratch_bytes(n);
     case MR_OP_GATE_UP:
         return cpu_gate_up_scratch_bytes(n);
+    case MR_OP_SPARSE_GATE_UP:
+    case MR_OP_AXPY:
+        return cpu_sparse_scratch_bytes(n);
     default:
         return 0;
     }
@@ -236,6 +252,10 @@ static void run_elements(const cpu_backend *be, const cpu_node *n, int32_t row) 
         for (int32_t i = 0; i < width; i++)
             y[i] = a[i] * factor;
         return;
+    case MR_OP_RELU:
+        for (int32_t i = 0; i < width; i++)
+            y[i] = mr_relu(a[i]);
+        return;
     default:
         be->kernels->soft_cap(a, y, width, factor);
     }
@@ -276,6 +296,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
     case MR_OP_ADD:
     case MR_OP_ADD_GATED:
     case MR_OP_SCALE:
+    case MR_OP_RELU:
     case MR_OP_SOFT_CAP:
         run_elements(be, n, row);
         return;
@@ -302,7 +323,7 @@ static void run_row(const cpu_backend *be, const cpu_node *n, int32_t row) {
 
 void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, int32_t idx, int32_t n_tasks,
                   int thread_idx) {
-    int32_t n_rows = cpu_real_rows(n, run), first, last;
+    int32_t n_rows = count_rows(n, run), first, last;
     switch (n->node->op) {
     case MR_OP_MATMUL:
         run_matmul(be, n, n_rows, idx, n_tasks, thread_idx);
@@ -321,6 +342,15 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
         return;
     case MR_OP_EXPERT_MATMUL:
         cpu_run_expert_matmul(be, n, idx, n_tasks, thread_idx);
+        return;
+    case MR_OP_ACTIVE:
+        cpu_run_active(n, n_rows, idx, n_tasks);
+        return;
+    case MR_OP_SPARSE_GATE_UP:
+        cpu_run_sparse_gate_up(be, n, n_rows, idx, n_tasks, thread_idx);
+        return;
+    case MR_OP_AXPY:
+        cpu_run_axpy(be, n, n_rows, idx, n_tasks, thread_idx);
         return;
     case MR_OP_TABLE_WRITE:
         cpu_run_table_write(n, n_rows);

@@ -85,6 +85,8 @@ typedef struct mr_repack_args {
     const uint8_t *src; /* rows in file layout, from row 0 of the matrix */
     size_t src_row_bytes;
     uint8_t *dst; /* panel 0; 64-byte aligned */
+    /* Numbers of the rows that the panels have, [n], in ascending order. NULL: rows 0 to n - 1. */
+    const int32_t *rows;
 } mr_repack_args;
 /* Repacks rows of the matrix into panels [panel_first, panel_last). */
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last);
@@ -126,6 +128,21 @@ typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, 
 
 /* Rule C: y[n] = x[n] held below the cap; x and y may be the same. */
 typedef void mr_soft_cap_fn(const float *x, float *y, int32_t n, float cap);
+
+/* --- Sums of rows: rule S ----------------------------------------------------------------------------------------- */
+typedef struct mr_axpy_args {
+    const uint8_t *w; /* the matrix in the layout of the file */
+    size_t w_row_bytes;
+    mr_type type;
+    const int32_t *neurons; /* [n] rows of w, in ascending order: neurons of one partition */
+    const float *h;         /* [n] their factors, none of them zero */
+    int32_t n;              /* 1 to MR_PARTITION */
+    float *y;               /* of the whole width */
+} mr_axpy_args;
+enum { MR_AXPY_COLUMNS = 256 };
+/* Adds the partial sum of a partition to columns [first, last) of y. first is a multiple of MR_AXPY_COLUMNS, last as
+ * well or the width. */
+typedef void mr_axpy_fn(const mr_axpy_args *args, int32_t first, int32_t last);
 
 /* --- Keys, values, attention: rules K, T, T8 -------------------------------------------------------------------------
  * The store of one layer has for each block, one head after the other: keys in k_store and values in v_store.

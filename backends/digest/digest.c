@@ -88,6 +88,7 @@ mr_status mr_digest_compute(mr_backend *be, const mr_backend *beside, mr_digest 
         digest_products(t);
         digest_attention(t);
         digest_state(t);
+        digest_sparse(t);
     }
     mr_status status = t->status;
     case_deinit(t);

@@ -91,6 +91,7 @@ void case_add_floats(trial *t, const float *x, int32_t n);
 void digest_products(trial *t);
 void digest_rows(trial *t);
 void digest_attention(trial *t);
+void digest_sparse(trial *t);
 void digest_state(trial *t);
 
 #endif

@@ -280,6 +280,7 @@ void digest_rows(trial *t) {
     run_elements(t, MR_OP_ADD_GATED);
     run_elements(t, MR_OP_SCALE);
     run_elements(t, MR_OP_SOFT_CAP);
+    run_elements(t, MR_OP_RELU);
     run_take_rows(t);
     run_top(t);
     run_tables(t);

@@ -90,6 +90,8 @@ MR_MUST_USE mr_status mr_gguf_open_memory(const void *data, size_t size, mr_gguf
 void mr_gguf_close(mr_gguf *g);
 
 uint32_t mr_gguf_version(const mr_gguf *g);
+/* The file has the magic "PWRI" of PowerInfer: its feed-forward parts are sparse. */
+bool mr_gguf_is_sparse(const mr_gguf *g);
 /* Bytes of the virtual file. */
 size_t mr_gguf_file_bytes(const mr_gguf *g);
 /* The first byte of the virtual file. Between its parts nothing may be touched. */

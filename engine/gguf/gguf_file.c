@@ -169,6 +169,10 @@ uint32_t mr_gguf_version(const mr_gguf *g) {
     return g->version;
 }
 
+bool mr_gguf_is_sparse(const mr_gguf *g) {
+    return g->is_sparse;
+}
+
 size_t mr_gguf_file_bytes(const mr_gguf *g) {
     return g->size;
 }

@@ -10,6 +10,9 @@
 /* How error texts show a name: at most its first 100 bytes. */
 #define GGUF_NAME "'%.100s'"
 
+/* Instead of "GGUF": the file of PowerInfer (Song et al., 2023). All else is as in GGUF version 3. */
+#define GGUF_SPARSE_MAGIC "PWRI"
+
 typedef struct gguf_key {
     const char *name;
     mr_gguf_type type;
@@ -19,6 +22,7 @@ typedef struct gguf_key {
 struct mr_gguf {
     const uint8_t *data;
     size_t size;
+    bool is_sparse;  /* GGUF_SPARSE_MAGIC */
     bool mapped;     /* data is a mapping made by mr_gguf_open */
     mr_arena *arena; /* names, tables, string starts */
     uint32_t version, alignment;

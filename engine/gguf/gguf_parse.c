@@ -59,7 +59,7 @@ static bool starts_with(const mr_gguf *g, const char *text) {
 static mr_status check_magic(const mr_gguf *g, mr_err *err) {
     if (g->size == 0)
         return mr_err_set(err, MR_E_FORMAT, "the file is empty");
-    if (starts_with(g, "GGUF"))
+    if (starts_with(g, "GGUF") || starts_with(g, GGUF_SPARSE_MAGIC))
         return MR_OK;
     const char *hint = "";
     if (starts_with(g, "lmgg") || starts_with(g, "fmgg") || starts_with(g, "tjgg"))
@@ -78,7 +78,11 @@ static mr_status check_magic(const mr_gguf *g, mr_err *err) {
                       magic[2], magic[3], hint);
 }
 
-static mr_status check_version(uint32_t version, mr_err *err) {
+static mr_status check_version(const mr_gguf *g, uint32_t version, mr_err *err) {
+    if (g->is_sparse && version != 3)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "a file of PowerInfer with GGUF version %u; hint: files with this magic have version 3",
+                          version);
     if (version == 2 || version == 3)
         return MR_OK;
     if (version == 1)
@@ -107,9 +111,10 @@ static mr_status parse_header(mr_gguf *g, mr_reader *r, mr_err *err) {
     mr_status status = check_magic(g, err);
     if (status)
         return status;
+    g->is_sparse = starts_with(g, GGUF_SPARSE_MAGIC);
     mr_reader_skip(r, 4);
     g->version = mr_reader_u32(r);
-    if (mr_reader_ok(r) && (status = check_version(g->version, err)) != MR_OK)
+    if (mr_reader_ok(r) && (status = check_version(g, g->version, err)) != MR_OK)
         return status;
     uint64_t n_tensors = mr_reader_u64(r), n_keys = mr_reader_u64(r);
     if (!mr_reader_ok(r)) {

@@ -5,6 +5,7 @@
 #include "engine/gguf/layer_info.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 static const arch_habits HABITS[] = {
     {.arch = "deepseek2", .score = MR_ROUTE_SOFTMAX, .has_latent = true, .yarn_scales_scores = true},
@@ -116,6 +117,22 @@ static int32_t read_head_dim(model_keys *keys, const char *suffix, const mr_mode
     return dim;
 }
 
+/* No key has the width of a predictor's hidden layer. */
+static int32_t predictor_width(model_keys *keys, int32_t layer) {
+    char name[32];
+    if (keys->status)
+        return 0;
+    snprintf(name, sizeof name, "blk.%d.fc1.weight", layer);
+    const mr_gguf_tensor *t = mr_gguf_find_tensor(keys->g, name);
+    if (!t)
+        keys->status = mr_err_set(keys->err, MR_E_FORMAT,
+                                  "tensor '%s' is missing; hint: a sparse model has a predictor in every layer", name);
+    else if (t->ne[1] > MR_MODEL_MAX_FF)
+        keys->status = mr_err_set(keys->err, MR_E_FORMAT, "tensor '%s': %" PRId64 " rows; the limit is %d", name,
+                                  t->ne[1], MR_MODEL_MAX_FF);
+    return keys->status ? 0 : (int32_t)t->ne[1];
+}
+
 static mr_layer_info read_layer(layer_reader *r, const mr_model_info *m, int32_t layer, const mr_layer_info *first) {
     mr_layer_info l = {.k_dim = first->k_dim, .v_dim = first->v_dim};
     l.n_heads = keys_layer_int(r->keys, &r->n_heads, layer, 1, MR_MODEL_MAX_HEADS, 0);
@@ -130,13 +147,15 @@ static mr_layer_info read_layer(layer_reader *r, const mr_model_info *m, int32_t
     l.n_ff = width_of(r, layer, l.has_experts);
     if (l.has_experts)
         l.n_ff_shared = shared_width(r, l.n_ff);
+    if (m->is_sparse)
+        l.n_predictor = predictor_width(r->keys, layer);
     return l;
 }
 
 static bool are_equal(const mr_layer_info *a, const mr_layer_info *b) {
     return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads && a->k_dim == b->k_dim && a->v_dim == b->v_dim &&
            a->rope == b->rope && a->window == b->window && a->has_experts == b->has_experts && a->n_ff == b->n_ff &&
-           a->n_ff_shared == b->n_ff_shared;
+           a->n_ff_shared == b->n_ff_shared && a->n_predictor == b->n_predictor;
 }
 
 static void add_layer(model_keys *keys, mr_model_info *m, int32_t layer, const mr_layer_info *l) {

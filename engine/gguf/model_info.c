@@ -35,6 +35,26 @@ static void read_arch(model_keys *s, mr_model_info *m) {
         m->name[i] = (unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7f ? '?' : name.data[i];
 }
 
+/* A file beside a model, which says which neurons PowerInfer keeps on a GPU. */
+static void refuse_gpu_index(model_keys *s, const mr_model_info *m) {
+    if (!s->status && strcmp(m->arch, "generic.gpu_index") == 0)
+        s->status = mr_err_set(s->err, MR_E_UNSUPPORTED,
+                               "the file is a GPU index of PowerInfer (architecture '%s'), not a model; hint: open the "
+                               "model that it was made for",
+                               m->arch);
+}
+
+static void read_sparse(model_keys *s, mr_model_info *m) {
+    static const char THRESHOLD[] = "powerinfer.sparse_threshold";
+    m->is_sparse = mr_gguf_is_sparse(s->g);
+    if (s->status || !m->is_sparse || !mr_gguf_has_key(s->g, THRESHOLD))
+        return;
+    s->status = mr_gguf_get_f32(s->g, THRESHOLD, &m->sparse_threshold, s->err);
+    if (!s->status && isnan(m->sparse_threshold))
+        s->status = mr_err_set(s->err, MR_E_FORMAT,
+                               "key '%s': not a number; hint: the scores of neurons are compared with it", THRESHOLD);
+}
+
 static float read_norm_eps(model_keys *s) {
     bool rms = !keys_has(s, "attention.layer_norm_epsilon") || keys_has(s, "attention.layer_norm_rms_epsilon");
     return keys_need_float(s, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", 0, 1);
@@ -85,6 +105,10 @@ static void read_experts(model_keys *s, mr_model_info *m) {
     m->n_experts = keys_opt_int(s, "expert_count", 0, MR_MODEL_MAX_EXPERTS, 0);
     if (m->n_experts == 0)
         return;
+    if (!s->status && m->is_sparse)
+        s->status =
+            mr_err_set(s->err, MR_E_UNSUPPORTED, "key '%s': %d; this version runs sparse models without experts only",
+                       s->key, m->n_experts);
     m->n_experts_used = keys_need_int(s, "expert_used_count", 1, m->n_experts);
     m->routing.score = read_score(s, habits->score);
     m->routing.is_normalised = keys_opt_bool(s, "expert_weights_norm", habits->normalises_weights);
@@ -178,6 +202,8 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     mr_model_info m = {0};
     model_keys s = {.g = g, .arch = m.arch, .err = err};
     read_arch(&s, &m);
+    refuse_gpu_index(&s, &m);
+    read_sparse(&s, &m);
     s.n_blocks = keys_need_int(&s, "block_count", 1, MR_MODEL_MAX_LAYERS);
     m.n_nextn_layers = keys_opt_int(&s, "nextn_predict_layers", 0, s.n_blocks - 1, 0);
     m.n_layers = s.n_blocks - m.n_nextn_layers;

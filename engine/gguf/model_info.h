@@ -66,6 +66,7 @@ typedef struct mr_layer_info {
     int32_t window;      /* how many tokens a token attends to, itself included; 0: to all tokens before it */
     bool has_experts;    /* instead of one dense feed-forward part */
     int32_t n_ff;        /* width of the dense feed-forward part, or of each expert */
+    int32_t n_predictor; /* of a sparse part: width of the hidden layer that predicts active neurons; else 0 */
     int32_t n_ff_shared; /* width of the expert that every row takes beside the chosen ones; 0: there is none */
 } mr_layer_info;
 
@@ -101,6 +102,9 @@ typedef struct mr_model_info {
     /* Factors of embeddings, of what a part of a layer adds, and of logits; 0: none. */
     float embedding_scale, residual_scale, logit_scale;
     mr_latent_info latent;
+    /* The file has the magic of PowerInfer: units are ReLU, and feed-forward parts are sparse. */
+    bool is_sparse;
+    float sparse_threshold; /* powerinfer.sparse_threshold, else 0: a neuron with a lower score is not active */
     /* A.attention.indexer.top_k, else 2048: beyond so many positions, an indexer (DeepSeek-AI, "DeepSeek-V3.2", 2025)
      * chooses those that a token attends to. Up to there it leaves none out. This version leaves the indexer's tensors
      * out and runs these positions: context_length is no larger. 0: no indexer. */

@@ -14,8 +14,8 @@ enum { BORDER_BYTES = 64 << 10, MAX_SWEEPS = 8 };
 static bool is_bound(const mr_graph *g, const mr_node *n, int k) {
     mr_storage storage = g->tensors[n->in[k]].storage;
     bool is_matrix = (k == 0 && (n->op == MR_OP_MATMUL || n->op == MR_OP_EXPERT_MATMUL || n->op == MR_OP_HEAD_MATMUL ||
-                                 n->op == MR_OP_EMBED)) ||
-                     (k < 2 && n->op == MR_OP_GATE_UP);
+                                 n->op == MR_OP_EMBED || n->op == MR_OP_AXPY)) ||
+                     (k < 2 && (n->op == MR_OP_GATE_UP || n->op == MR_OP_SPARSE_GATE_UP));
     return storage == MR_STORAGE_WEIGHT || storage == MR_STORAGE_STATE || (is_matrix && storage == MR_STORAGE_FILE);
 }
 

@@ -43,8 +43,7 @@ void mr_graph_destroy(mr_graph *g) {
     mr_free(g);
 }
 
-/* Keeps the first error. From then on nothing can be added, and mr_graph_finish returns the error. */
-static int32_t fail(mr_graph *g, mr_status status, const char *text) {
+int32_t graph_fail(mr_graph *g, mr_status status, const char *text) {
     if (g->err.status == MR_OK)
         mr_err_set(&g->err, status, "graph: %s", text);
     return MR_NO_TENSOR;
@@ -68,7 +67,7 @@ int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t) {
     int32_t cap = g->cap_tensors; /* links and tensors have the same capacity */
     if (!graph_grow((void **)&g->links, g->n_tensors, &cap, sizeof *g->links) ||
         !graph_grow((void **)&g->tensors, g->n_tensors, &g->cap_tensors, sizeof *g->tensors))
-        return fail(g, MR_E_NO_MEMORY, "no memory for tensors");
+        return graph_fail(g, MR_E_NO_MEMORY, "no memory for tensors");
     g->tensors[g->n_tensors] = *t;
     g->links[g->n_tensors] = (graph_link){.also = MR_NO_TENSOR};
     return g->n_tensors++;
@@ -78,7 +77,7 @@ mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out) {
     if (g->err.status != MR_OK)
         return NULL;
     if (!graph_grow((void **)&g->nodes, g->n_nodes, &g->cap_nodes, sizeof *g->nodes)) {
-        fail(g, MR_E_NO_MEMORY, "no memory for nodes");
+        graph_fail(g, MR_E_NO_MEMORY, "no memory for nodes");
         return NULL;
     }
     mr_node *node = &g->nodes[g->n_nodes++];
@@ -90,19 +89,18 @@ mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out) {
     return node;
 }
 
-static int32_t new_tensor(mr_graph *g, const char *name, mr_type type, int64_t columns, mr_row_count rows,
-                          mr_storage storage) {
+int32_t graph_new_tensor(mr_graph *g, const char *name, mr_type type, int64_t columns, mr_row_count rows,
+                         mr_storage storage) {
     mr_tensor t;
     if (!mr_tensor_init(&t, name, type, columns, g->max_rows[rows], storage, rows))
-        return fail(g, MR_E_INVALID, "a shape does not fit its type");
+        return graph_fail(g, MR_E_INVALID, "a shape does not fit its type");
     return graph_add_tensor(g, &t);
 }
 
-/* Adds a tensor for the result of op: [columns, rows] f32. */
-static int32_t result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows) {
+int32_t graph_result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows) {
     char name[64];
     snprintf(name, sizeof name, "%s.%d", mr_op_name(op), g->n_nodes);
-    return new_tensor(g, name, MR_TYPE_F32, columns, rows, MR_STORAGE_WORK);
+    return graph_new_tensor(g, name, MR_TYPE_F32, columns, rows, MR_STORAGE_WORK);
 }
 
 int32_t mr_graph_use(mr_graph *g, const mr_tensor *t) {
@@ -115,7 +113,7 @@ void mr_graph_use_also(mr_graph *g, int32_t id, const mr_tensor *t) {
         return;
     if (id < 0 || id >= copy || g->tensors[id].type != t->type || g->tensors[id].ne[0] != t->ne[0] ||
         g->tensors[id].ne[1] != t->ne[1]) {
-        fail(g, MR_E_INVALID, "a copy differs from its tensor in type or shape");
+        graph_fail(g, MR_E_INVALID, "a copy differs from its tensor in type or shape");
         return;
     }
     g->links[copy].also = g->links[id].also;
@@ -128,18 +126,17 @@ void mr_graph_matrix_source(mr_graph *g, int32_t id, const uint8_t *rows) {
 }
 
 int32_t mr_graph_input(mr_graph *g, const char *name, mr_type type, int32_t columns, mr_row_count rows) {
-    return new_tensor(g, name, type, columns, rows, MR_STORAGE_INPUT);
+    return graph_new_tensor(g, name, type, columns, rows, MR_STORAGE_INPUT);
 }
 
 void mr_graph_output(mr_graph *g, int32_t tensor) {
     if (g->err.status == MR_OK && tensor >= 0 && tensor < g->n_tensors && g->tensors[tensor].storage == MR_STORAGE_WORK)
         g->tensors[tensor].storage = MR_STORAGE_OUTPUT;
     else
-        fail(g, MR_E_INVALID, "an output is not the result of a node");
+        graph_fail(g, MR_E_INVALID, "an output is not the result of a node");
 }
 
-/* The tensor with this id, if it has the type and so many columns (0: any number). Else NULL, and an error is noted. */
-static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t columns, const char *what) {
+const mr_tensor *graph_want(mr_graph *g, int32_t id, mr_type type, int32_t columns, const char *what) {
     if (g->err.status != MR_OK)
         return NULL;
     if (id < 0 || id >= g->n_tensors) {
@@ -155,10 +152,8 @@ static const mr_tensor *want(mr_graph *g, int32_t id, mr_type type, int32_t colu
     return t;
 }
 
-/* Like want for tensor b, which must also have as many rows as tensor a in every step. */
-static const mr_tensor *want_beside(mr_graph *g, int32_t b, int32_t a, mr_type type, int32_t columns,
-                                    const char *what) {
-    const mr_tensor *t = want(g, b, type, columns, what);
+const mr_tensor *graph_want_beside(mr_graph *g, int32_t b, int32_t a, mr_type type, int32_t columns, const char *what) {
+    const mr_tensor *t = graph_want(g, b, type, columns, what);
     if (!t || t->row_count == g->tensors[a].row_count)
         return t;
     mr_err_set(&g->err, MR_E_INVALID, "graph: %s: tensor '%s' has other rows than '%s'", what, t->name,
@@ -167,11 +162,11 @@ static const mr_tensor *want_beside(mr_graph *g, int32_t b, int32_t a, mr_type t
 }
 
 int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids) {
-    if (!want(g, ids, MR_TYPE_I32, 1, "ids of embed"))
+    if (!graph_want(g, ids, MR_TYPE_I32, 1, "ids of embed"))
         return MR_NO_TENSOR;
     if (table < 0 || table >= g->n_tensors)
-        return fail(g, MR_E_INVALID, "table of embed is no tensor");
-    int32_t out = result(g, MR_OP_EMBED, g->tensors[table].ne[0], g->tensors[ids].row_count);
+        return graph_fail(g, MR_E_INVALID, "table of embed is no tensor");
+    int32_t out = graph_result(g, MR_OP_EMBED, g->tensors[table].ne[0], g->tensors[ids].row_count);
     mr_node *n = graph_add_node(g, MR_OP_EMBED, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -181,12 +176,12 @@ int32_t mr_graph_embed(mr_graph *g, int32_t table, int32_t ids) {
 }
 
 int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, float magnitude) {
-    const mr_tensor *f = want(g, angles, MR_TYPE_F32, 0, "angles of rope_table");
-    if (!f || !want(g, positions, MR_TYPE_I32, 1, "positions of rope_table"))
+    const mr_tensor *f = graph_want(g, angles, MR_TYPE_F32, 0, "angles of rope_table");
+    if (!f || !graph_want(g, positions, MR_TYPE_I32, 1, "positions of rope_table"))
         return MR_NO_TENSOR;
     if (f->ne[1] != MR_ROPE_ROWS)
-        return fail(g, MR_E_INVALID, "rope_table: angles do not have the rows of rule R");
-    int32_t out = result(g, MR_OP_ROPE_TABLE, f->ne[0] * 2, MR_ROWS_STEP);
+        return graph_fail(g, MR_E_INVALID, "rope_table: angles do not have the rows of rule R");
+    int32_t out = graph_result(g, MR_OP_ROPE_TABLE, f->ne[0] * 2, MR_ROWS_STEP);
     mr_node *n = graph_add_node(g, MR_OP_ROPE_TABLE, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -198,14 +193,14 @@ int32_t mr_graph_rope_table(mr_graph *g, int32_t angles, int32_t positions, floa
 
 /* n_kept: -1 for all columns but those of the weight. */
 static int32_t rms_norm(mr_graph *g, int32_t x, int32_t weight, float eps, int32_t n_kept) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rms_norm");
-    const mr_tensor *w = t ? want(g, weight, MR_TYPE_F32, 0, "weight of rms_norm") : NULL;
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of rms_norm");
+    const mr_tensor *w = t ? graph_want(g, weight, MR_TYPE_F32, 0, "weight of rms_norm") : NULL;
     if (!w)
         return MR_NO_TENSOR;
     n_kept = n_kept < 0 ? t->ne[0] - w->ne[0] : n_kept;
     if (n_kept < 0 || (t->ne[0] - n_kept) % w->ne[0] != 0)
-        return fail(g, MR_E_INVALID, "rms_norm: the columns of x do not fit those of the weight");
-    int32_t out = result(g, MR_OP_RMS_NORM, t->ne[0], t->row_count);
+        return graph_fail(g, MR_E_INVALID, "rms_norm: the columns of x do not fit those of the weight");
+    int32_t out = graph_result(g, MR_OP_RMS_NORM, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_RMS_NORM, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -224,14 +219,15 @@ int32_t mr_graph_rms_norm_first(mr_graph *g, int32_t x, int32_t weight, float ep
     return rms_norm(g, x, weight, eps, -1);
 }
 
-/* x as A8 or BF16: the result of an earlier QUANTIZE node of x, or of a new node. */
-static int32_t quantized(mr_graph *g, int32_t x, mr_type type) {
+int32_t graph_activations(mr_graph *g, int32_t x, mr_type type) {
+    if (type == MR_TYPE_F32)
+        return x;
     for (int32_t i = 0; i < g->n_nodes; i++)
         if (g->nodes[i].op == MR_OP_QUANTIZE && g->nodes[i].in[0] == x && g->tensors[g->nodes[i].out].type == type)
             return g->nodes[i].out;
     mr_tensor t = g->tensors[x];
     if (!mr_tensor_init(&t, "quantize", type, t.ne[0], t.ne[1], MR_STORAGE_WORK, t.row_count))
-        return fail(g, MR_E_INVALID, "quantize: columns are no multiple of 32");
+        return graph_fail(g, MR_E_INVALID, "quantize: columns are no multiple of 32");
     int32_t out = graph_add_tensor(g, &t);
     mr_node *n = graph_add_node(g, MR_OP_QUANTIZE, out);
     if (!n)
@@ -246,20 +242,20 @@ static bool is_matrix(const mr_tensor *t) {
 }
 
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of matmul");
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of matmul");
     if (!t)
         return MR_NO_TENSOR;
     if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != t->ne[0])
-        return fail(g, MR_E_INVALID, "matmul: w is no weight with as many columns as x");
+        return graph_fail(g, MR_E_INVALID, "matmul: w is no weight with as many columns as x");
     mr_row_count rows = t->row_count;
     int32_t n_out = g->tensors[w].ne[1];
-    if (bias != MR_NO_TENSOR && !want(g, bias, MR_TYPE_F32, n_out, "bias of matmul"))
+    if (bias != MR_NO_TENSOR && !graph_want(g, bias, MR_TYPE_F32, n_out, "bias of matmul"))
         return MR_NO_TENSOR;
-    if (add != MR_NO_TENSOR && !want_beside(g, add, x, MR_TYPE_F32, n_out, "add of matmul"))
+    if (add != MR_NO_TENSOR && !graph_want_beside(g, add, x, MR_TYPE_F32, n_out, "add of matmul"))
         return MR_NO_TENSOR;
     mr_type type = mr_type_activation(g->tensors[w].type);
-    int32_t a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
-    int32_t out = result(g, MR_OP_MATMUL, n_out, rows);
+    int32_t a = graph_activations(g, x, type);
+    int32_t out = graph_result(g, MR_OP_MATMUL, n_out, rows);
     mr_node *n = graph_add_node(g, MR_OP_MATMUL, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -271,18 +267,19 @@ int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t
 }
 
 int32_t mr_graph_head_matmul(mr_graph *g, int32_t w, int32_t x, int32_t n_heads) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of head_matmul");
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of head_matmul");
     if (!t)
         return MR_NO_TENSOR;
     if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]))
-        return fail(g, MR_E_INVALID, "head_matmul: w is no weight");
+        return graph_fail(g, MR_E_INVALID, "head_matmul: w is no weight");
     const mr_tensor *m = &g->tensors[w];
     if (n_heads < 1 || t->ne[0] % n_heads != 0 || m->ne[1] % n_heads != 0 || t->ne[0] / n_heads < m->ne[0])
-        return fail(g, MR_E_INVALID, "head_matmul: w needs a matrix for each head, with no more columns than the head");
+        return graph_fail(g, MR_E_INVALID,
+                          "head_matmul: w needs a matrix for each head, with no more columns than the head");
     int64_t width = (int64_t)m->ne[1] + t->ne[0] - (int64_t)n_heads * m->ne[0];
     if (width > INT32_MAX)
-        return fail(g, MR_E_INVALID, "head_matmul: the result is too wide");
-    int32_t out = result(g, MR_OP_HEAD_MATMUL, (int32_t)width, t->row_count);
+        return graph_fail(g, MR_E_INVALID, "head_matmul: the result is too wide");
+    int32_t out = graph_result(g, MR_OP_HEAD_MATMUL, (int32_t)width, t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_HEAD_MATMUL, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -293,13 +290,13 @@ int32_t mr_graph_head_matmul(mr_graph *g, int32_t w, int32_t x, int32_t n_heads)
 }
 
 int32_t mr_graph_rope(mr_graph *g, int32_t x, int32_t table, const mr_rope_desc *desc) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of rope");
-    if (!t || !want_beside(g, table, x, MR_TYPE_F32, desc->n_rot, "table of rope"))
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of rope");
+    if (!t || !graph_want_beside(g, table, x, MR_TYPE_F32, desc->n_rot, "table of rope"))
         return MR_NO_TENSOR;
     if (desc->first < 0 || desc->n_rot < 2 || desc->n_rot > desc->head_dim - desc->first || desc->n_rot % 2 != 0 ||
         t->ne[0] % desc->head_dim != 0)
-        return fail(g, MR_E_INVALID, "rope: n_rot, head size and columns of x do not fit together");
-    int32_t out = result(g, MR_OP_ROPE, t->ne[0], t->row_count);
+        return graph_fail(g, MR_E_INVALID, "rope: n_rot, head size and columns of x do not fit together");
+    int32_t out = graph_result(g, MR_OP_ROPE, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, MR_OP_ROPE, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -320,36 +317,36 @@ static bool is_state(const mr_graph *g, int32_t id) {
 static bool attention_desc_is_good(mr_graph *g, int32_t q, const mr_attention_desc *desc) {
     if (desc->n_kv_heads < 1 || desc->k_dim < 1 || desc->v_dim < 1 || desc->n_heads < 1 ||
         desc->n_heads % desc->n_kv_heads != 0) {
-        fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
+        graph_fail(g, MR_E_INVALID, "attention: heads are no multiple of KV heads");
         return false;
     }
     if (!is_state(g, desc->k_state) || !is_state(g, desc->v_state) || !is_state(g, desc->block_table)) {
-        fail(g, MR_E_INVALID, "attention: keys, values or block table are no state");
+        graph_fail(g, MR_E_INVALID, "attention: keys, values or block table are no state");
         return false;
     }
     if (desc->window < 0 || !(desc->soft_cap >= 0.0f)) {
-        fail(g, MR_E_INVALID, "attention: a window or soft cap below zero");
+        graph_fail(g, MR_E_INVALID, "attention: a window or soft cap below zero");
         return false;
     }
     if (desc->temperature.length < 0 || !(desc->temperature.growth >= 0.0f && desc->temperature.growth <= FLT_MAX)) {
-        fail(g, MR_E_INVALID, "attention: a temperature that is no finite number from zero on");
+        graph_fail(g, MR_E_INVALID, "attention: a temperature that is no finite number from zero on");
         return false;
     }
-    if (desc->sinks != MR_NO_TENSOR && !want(g, desc->sinks, MR_TYPE_F32, desc->n_heads, "sinks of attention"))
+    if (desc->sinks != MR_NO_TENSOR && !graph_want(g, desc->sinks, MR_TYPE_F32, desc->n_heads, "sinks of attention"))
         return false;
-    return want_beside(g, desc->slots, q, MR_TYPE_I32, 1, "slots of attention") &&
-           want_beside(g, desc->row_seq, q, MR_TYPE_I32, 1, "row_seq of attention") &&
-           want_beside(g, desc->row_position, q, MR_TYPE_I32, 1, "row_position of attention");
+    return graph_want_beside(g, desc->slots, q, MR_TYPE_I32, 1, "slots of attention") &&
+           graph_want_beside(g, desc->row_seq, q, MR_TYPE_I32, 1, "row_seq of attention") &&
+           graph_want_beside(g, desc->row_position, q, MR_TYPE_I32, 1, "row_position of attention");
 }
 
 int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const mr_attention_desc *desc) {
     int32_t v_width = desc->n_kv_heads == 1 ? 0 : desc->n_kv_heads * desc->v_dim;
-    if (!want(g, q, MR_TYPE_F32, desc->n_heads * desc->k_dim, "q of attention") ||
-        !want_beside(g, k, q, MR_TYPE_F32, desc->n_kv_heads * desc->k_dim, "k of attention") ||
-        !want_beside(g, v, q, MR_TYPE_F32, v_width, "v of attention") || !attention_desc_is_good(g, q, desc))
+    if (!graph_want(g, q, MR_TYPE_F32, desc->n_heads * desc->k_dim, "q of attention") ||
+        !graph_want_beside(g, k, q, MR_TYPE_F32, desc->n_kv_heads * desc->k_dim, "k of attention") ||
+        !graph_want_beside(g, v, q, MR_TYPE_F32, v_width, "v of attention") || !attention_desc_is_good(g, q, desc))
         return MR_NO_TENSOR;
     if (g->tensors[v].ne[0] < desc->n_kv_heads * desc->v_dim)
-        return fail(g, MR_E_INVALID, "attention: v has fewer columns than the values");
+        return graph_fail(g, MR_E_INVALID, "attention: v has fewer columns than the values");
     mr_op_params params = {.attention = {.n_heads = desc->n_heads,
                                          .n_kv_heads = desc->n_kv_heads,
                                          .k_dim = desc->k_dim,
@@ -365,7 +362,7 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
     const int32_t write_in[] = {k, v, desc->slots, desc->k_state, desc->v_state};
     memcpy(write->in, write_in, sizeof write_in);
 
-    int32_t out = result(g, MR_OP_ATTENTION, desc->n_heads * desc->v_dim, g->tensors[q].row_count);
+    int32_t out = graph_result(g, MR_OP_ATTENTION, desc->n_heads * desc->v_dim, g->tensors[q].row_count);
     mr_node *n = graph_add_node(g, MR_OP_ATTENTION, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -378,10 +375,10 @@ int32_t mr_graph_attention(mr_graph *g, int32_t q, int32_t k, int32_t v, const m
 
 /* Adds a node whose two inputs and result all have the same shape. */
 static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
-    const mr_tensor *t = want(g, a, MR_TYPE_F32, 0, mr_op_name(op));
-    if (!t || !want_beside(g, b, a, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
+    const mr_tensor *t = graph_want(g, a, MR_TYPE_F32, 0, mr_op_name(op));
+    if (!t || !graph_want_beside(g, b, a, MR_TYPE_F32, t->ne[0], mr_op_name(op)))
         return MR_NO_TENSOR;
-    int32_t out = result(g, op, t->ne[0], t->row_count);
+    int32_t out = graph_result(g, op, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, op, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -392,7 +389,7 @@ static int32_t pairwise(mr_graph *g, mr_op op, int32_t a, int32_t b) {
 
 int32_t mr_graph_glu(mr_graph *g, int32_t gate, int32_t up, mr_glu glu) {
     if ((unsigned)glu.kind >= MR_GLU_KINDS || !(glu.limit >= 0.0f && glu.limit <= FLT_MAX))
-        return fail(g, MR_E_INVALID, "glu: an unknown kind, or a limit that is below zero or infinite");
+        return graph_fail(g, MR_E_INVALID, "glu: an unknown kind, or a limit that is below zero or infinite");
     int32_t out = pairwise(g, MR_OP_GLU, gate, up);
     if (out != MR_NO_TENSOR)
         g->nodes[g->n_nodes - 1].params.glu = glu;
@@ -404,7 +401,8 @@ int32_t mr_graph_add(mr_graph *g, int32_t a, int32_t b) {
 }
 
 int32_t mr_graph_add_gated(mr_graph *g, int32_t a, int32_t b, int32_t gate) {
-    if (!want(g, a, MR_TYPE_F32, 0, "a of add_gated") || !want_beside(g, gate, a, MR_TYPE_F32, 1, "gate of add_gated"))
+    if (!graph_want(g, a, MR_TYPE_F32, 0, "a of add_gated") ||
+        !graph_want_beside(g, gate, a, MR_TYPE_F32, 1, "gate of add_gated"))
         return MR_NO_TENSOR;
     int32_t out = pairwise(g, MR_OP_ADD_GATED, a, b);
     if (out != MR_NO_TENSOR)
@@ -414,10 +412,10 @@ int32_t mr_graph_add_gated(mr_graph *g, int32_t a, int32_t b, int32_t gate) {
 
 /* A node with one input and a number, and a result of the input's shape. */
 static int32_t by_factor(mr_graph *g, mr_op op, int32_t x, float factor) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, mr_op_name(op));
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, mr_op_name(op));
     if (!t)
         return MR_NO_TENSOR;
-    int32_t out = result(g, op, t->ne[0], t->row_count);
+    int32_t out = graph_result(g, op, t->ne[0], t->row_count);
     mr_node *n = graph_add_node(g, op, out);
     if (!n)
         return MR_NO_TENSOR;
@@ -428,13 +426,13 @@ static int32_t by_factor(mr_graph *g, mr_op op, int32_t x, float factor) {
 
 int32_t mr_graph_scale(mr_graph *g, int32_t x, float factor) {
     if (!(factor >= -FLT_MAX && factor <= FLT_MAX))
-        return fail(g, MR_E_INVALID, "scale: the factor is not finite");
+        return graph_fail(g, MR_E_INVALID, "scale: the factor is not finite");
     return by_factor(g, MR_OP_SCALE, x, factor);
 }
 
 int32_t mr_graph_soft_cap(mr_graph *g, int32_t x, float cap) {
     if (!(cap >= FLT_MIN && cap <= FLT_MAX))
-        return fail(g, MR_E_INVALID, "soft_cap: the cap is no finite number above zero");
+        return graph_fail(g, MR_E_INVALID, "soft_cap: the cap is no finite number above zero");
     return by_factor(g, MR_OP_SOFT_CAP, x, cap);
 }
 
@@ -444,11 +442,11 @@ static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *
     int64_t n_slots = (int64_t)g->max_rows[MR_ROWS_STEP] * desc->n_used;
     if (desc->n_used < 1 || desc->n_used > desc->n || n_slots > INT32_MAX / 4 || desc->n > INT32_MAX / 4 ||
         (g->n_experts_used && g->n_experts_used != desc->n_used)) {
-        fail(g, MR_E_INVALID, "experts: a wrong number of experts");
+        graph_fail(g, MR_E_INVALID, "experts: a wrong number of experts");
         return false;
     }
     if (g->tensors[x].row_count != MR_ROWS_STEP) {
-        fail(g, MR_E_INVALID, "experts: x must have the rows of the step");
+        graph_fail(g, MR_E_INVALID, "experts: x must have the rows of the step");
         return false;
     }
     g->n_experts_used = desc->n_used;
@@ -467,7 +465,7 @@ static bool routing_is_good(mr_graph *g, const mr_experts_desc *desc) {
                   r->n_group_best <= size;
     }
     if (!is_good)
-        fail(g, MR_E_INVALID, "experts: the kind of scores, a scale or a number of groups is wrong");
+        graph_fail(g, MR_E_INVALID, "experts: the kind of scores, a scale or a number of groups is wrong");
     return is_good;
 }
 
@@ -491,56 +489,56 @@ static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w
         return MR_NO_TENSOR;
     if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != g->tensors[x].ne[0] ||
         g->tensors[w].ne[1] % desc->n != 0)
-        return fail(g, MR_E_INVALID, "experts: w needs a matrix for each expert, with as many columns as x");
+        return graph_fail(g, MR_E_INVALID, "experts: w needs a matrix for each expert, with as many columns as x");
     mr_type type = mr_type_activation(g->tensors[w].type);
     int32_t n_out = g->tensors[w].ne[1] / desc->n;
-    const mr_tensor *b = bias == MR_NO_TENSOR ? NULL : want(g, bias, MR_TYPE_F32, n_out, "bias of experts");
+    const mr_tensor *b = bias == MR_NO_TENSOR ? NULL : graph_want(g, bias, MR_TYPE_F32, n_out, "bias of experts");
     if (b && b->ne[1] != desc->n)
-        return fail(g, MR_E_INVALID, "experts: not a bias for each of them");
-    int32_t a = type == MR_TYPE_F32 ? x : quantized(g, x, type);
-    int32_t out = result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
+        return graph_fail(g, MR_E_INVALID, "experts: not a bias for each of them");
+    int32_t a = graph_activations(g, x, type);
+    int32_t out = graph_result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
     return expert_node(g, MR_OP_EXPERT_MATMUL, desc, (const int32_t[]){w, a, rows, bias}, out);
 }
 
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of experts");
-    if (!t || !want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") || !experts_desc_is_good(g, x, desc) ||
-        !routing_is_good(g, desc))
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of experts");
+    if (!t || !graph_want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") ||
+        !experts_desc_is_good(g, x, desc) || !routing_is_good(g, desc))
         return MR_NO_TENSOR;
-    if (desc->shared != MR_NO_TENSOR && !want_beside(g, desc->shared, x, MR_TYPE_F32, t->ne[0], "shared expert"))
+    if (desc->shared != MR_NO_TENSOR && !graph_want_beside(g, desc->shared, x, MR_TYPE_F32, t->ne[0], "shared expert"))
         return MR_NO_TENSOR;
     const mr_expert_biases none = {MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
     const mr_expert_biases *b = desc->biases ? desc->biases : &none;
     int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
     int32_t logits = mr_graph_matmul(g, desc->router, x, b->router, MR_NO_TENSOR);
-    if (!want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
+    if (!graph_want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
         return MR_NO_TENSOR;
-    if (b->choice != MR_NO_TENSOR && !want(g, b->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
+    if (b->choice != MR_NO_TENSOR && !graph_want(g, b->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
         return MR_NO_TENSOR;
     const int32_t of_logits[] = {logits, b->choice, MR_NO_TENSOR, MR_NO_TENSOR};
-    int32_t routes = new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
+    int32_t routes = graph_new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
     routes = expert_node(g, MR_OP_ROUTE, desc, of_logits, routes);
     const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
-    int32_t rows = new_tensor(g, "expert rows", MR_TYPE_I32, n_lists, MR_ROWS_FIXED, MR_STORAGE_WORK);
+    int32_t rows = graph_new_tensor(g, "expert rows", MR_TYPE_I32, n_lists, MR_ROWS_FIXED, MR_STORAGE_WORK);
     rows = expert_node(g, MR_OP_EXPERT_ROWS, desc, of_routes, rows);
     int32_t gate = expert_matmul(g, desc, desc->gate, x, rows, b->gate);
     int32_t up = expert_matmul(g, desc, desc->up, x, rows, b->up);
     int32_t h = mr_graph_glu(g, gate, up, desc->glu);
     int32_t y = expert_matmul(g, desc, desc->down, h, rows, b->down);
-    if (!want(g, y, MR_TYPE_F32, width, "result of experts"))
+    if (!graph_want(g, y, MR_TYPE_F32, width, "result of experts"))
         return MR_NO_TENSOR;
-    int32_t out = result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
+    int32_t out = graph_result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
     return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add, desc->shared}, out);
 }
 
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
-    const mr_tensor *t = want(g, x, MR_TYPE_F32, 0, "x of take_rows");
-    if (!t || !want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))
+    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of take_rows");
+    if (!t || !graph_want(g, rows, MR_TYPE_I32, 1, "rows of take_rows"))
         return MR_NO_TENSOR;
     mr_row_count count = g->tensors[rows].row_count;
     if (count != MR_ROWS_OUT && count != MR_ROWS_HIDDEN)
-        return fail(g, MR_E_INVALID, "take_rows: rows must have the row count of outputs or of hidden rows");
-    int32_t out = result(g, MR_OP_TAKE_ROWS, t->ne[0], count);
+        return graph_fail(g, MR_E_INVALID, "take_rows: rows must have the row count of outputs or of hidden rows");
+    int32_t out = graph_result(g, MR_OP_TAKE_ROWS, t->ne[0], count);
     mr_node *n = graph_add_node(g, MR_OP_TAKE_ROWS, out);
     if (!n)
         return MR_NO_TENSOR;

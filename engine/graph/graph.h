@@ -134,6 +134,21 @@ typedef struct mr_experts_desc {
 } mr_experts_desc;
 /* add + the weighted sum of down(unit of gate x and up x) over the experts of each row + shared. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
+/* max(x, 0). */
+int32_t mr_graph_relu(mr_graph *g, int32_t x);
+/* A feed-forward part of which each row computes the neurons that a predictor expects to be active (Liu et al., "Deja
+ * Vu", 2023; Song et al., "PowerInfer", 2023). F neurons. */
+typedef struct mr_sparse_desc {
+    int32_t predict_in, predict_out; /* [d, r] and [r, F]: the scores are predict_out relu(predict_in x) */
+    int32_t gate;                    /* [d, F] in FILE storage */
+    int32_t up;                      /* the same, or MR_NO_TENSOR */
+    int32_t down;                    /* [d, F] in FILE storage: a row for each neuron */
+    float threshold;                 /* of scores; not a NaN */
+    mr_relu_unit unit;
+} mr_sparse_desc;
+/* add + the sum of the active neurons' rows of down, each times its unit of gate h and up h. x: what the predictor
+ * reads. add may be MR_NO_TENSOR. */
+int32_t mr_graph_sparse(mr_graph *g, int32_t x, int32_t h, int32_t add, const mr_sparse_desc *desc);
 /* The rows of x whose numbers are in the input tensor rows [1, O]. */
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows);
 /* The first tokens of the first rows of logits [n, O], as many rows as a run has of MR_ROWS_TOP. Devices need scratch

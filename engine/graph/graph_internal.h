@@ -74,6 +74,19 @@ struct mr_graph {
 /* Adds a tensor or node. Returns MR_NO_TENSOR or NULL after an error, also after an earlier one. */
 int32_t graph_add_tensor(mr_graph *g, const mr_tensor *t);
 mr_node *graph_add_node(mr_graph *g, mr_op op, int32_t out);
+/* Keeps the first error, and returns MR_NO_TENSOR. From then on nothing can be added, and mr_graph_finish returns the
+ * error. */
+int32_t graph_fail(mr_graph *g, mr_status status, const char *text);
+int32_t graph_new_tensor(mr_graph *g, const char *name, mr_type type, int64_t columns, mr_row_count rows,
+                         mr_storage storage);
+/* Adds a tensor for the result of op: [columns, rows] f32. */
+int32_t graph_result(mr_graph *g, mr_op op, int32_t columns, mr_row_count rows);
+/* The tensor with this id, if it has the type and so many columns (0: any number). Else NULL, and an error is noted. */
+const mr_tensor *graph_want(mr_graph *g, int32_t id, mr_type type, int32_t columns, const char *what);
+/* Like graph_want for tensor b, which must also have as many rows as tensor a in every step. */
+const mr_tensor *graph_want_beside(mr_graph *g, int32_t b, int32_t a, mr_type type, int32_t columns, const char *what);
+/* x as the activations of the type: x itself, the result of an earlier QUANTIZE node of x, or that of a new node. */
+int32_t graph_activations(mr_graph *g, int32_t x, mr_type type);
 /* Makes room for one more element; a full array doubles its capacity. False: no memory. */
 bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size);
 

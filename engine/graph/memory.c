@@ -90,6 +90,7 @@ static int32_t overwritable(const mr_node *n) {
     case MR_OP_ADD:
     case MR_OP_ADD_GATED:
     case MR_OP_SCALE:
+    case MR_OP_RELU:
     case MR_OP_SOFT_CAP:
     case MR_OP_GLU:
     case MR_OP_RMS_NORM:

@@ -69,7 +69,8 @@ static void sorter_deinit(sorter *s) {
 static bool is_large(const mr_graph *g, const mr_node *n) {
     if (n->op == MR_OP_ATTENTION)
         return true;
-    if (n->op != MR_OP_MATMUL && n->op != MR_OP_GATE_UP && n->op != MR_OP_EXPERT_MATMUL && n->op != MR_OP_HEAD_MATMUL)
+    if (n->op != MR_OP_MATMUL && n->op != MR_OP_GATE_UP && n->op != MR_OP_EXPERT_MATMUL && n->op != MR_OP_HEAD_MATMUL &&
+        n->op != MR_OP_SPARSE_GATE_UP && n->op != MR_OP_AXPY)
         return false;
     const mr_tensor *y = &g->tensors[n->out];
     return (int64_t)g->tensors[n->in[0]].ne[0] * y->ne[0] * y->ne[1] >= LARGE;

@@ -7,10 +7,10 @@
 #include <string.h>
 
 static const mr_arch *const ARCHS[] = {
-    &mr_arch_deepseek2,  &mr_arch_dots1,    &mr_arch_ernie4_5_moe, &mr_arch_gemma3,      &mr_arch_glm_dsa,
-    &mr_arch_glm4moe,    &mr_arch_gpt_oss,  &mr_arch_granite,      &mr_arch_hunyuan_moe, &mr_arch_llama,
-    &mr_arch_minimax_m2, &mr_arch_mistral3, &mr_arch_olmo2,        &mr_arch_phi3,        &mr_arch_qwen2,
-    &mr_arch_qwen2moe,   &mr_arch_qwen3,    &mr_arch_qwen3moe,     &mr_arch_smollm3,
+    &mr_arch_bamboo,  &mr_arch_deepseek2,  &mr_arch_dots1,    &mr_arch_ernie4_5_moe, &mr_arch_gemma3,
+    &mr_arch_glm_dsa, &mr_arch_glm4moe,    &mr_arch_gpt_oss,  &mr_arch_granite,      &mr_arch_hunyuan_moe,
+    &mr_arch_llama,   &mr_arch_minimax_m2, &mr_arch_mistral3, &mr_arch_olmo2,        &mr_arch_phi3,
+    &mr_arch_qwen2,   &mr_arch_qwen2moe,   &mr_arch_qwen3,    &mr_arch_qwen3moe,     &mr_arch_smollm3,
 };
 enum { N_ARCHS = sizeof ARCHS / sizeof ARCHS[0] };
 

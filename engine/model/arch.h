@@ -34,6 +34,9 @@ typedef enum layer_slot {
     W_GATE,
     W_UP,
     W_DOWN,
+    W_DOWN_ROWS,  /* of a sparse part: down with a row for each neuron */
+    W_PREDICT_IN, /* of a sparse part: the two matrices of the predictor */
+    W_PREDICT_OUT,
     W_ROUTER,
     W_ROUTER_BIAS,
     W_CHOICE_BIAS, /* of the scores by which experts are chosen */
@@ -69,6 +72,7 @@ typedef enum tensor_size {
     SIZE_LATENT_K_HEAD, /* elements of k_dim that do not rotate */
     SIZE_LATENT_V_HEAD, /* v_dim */
     SIZE_FF,            /* width of the feed-forward part, or of each expert */
+    SIZE_PREDICTOR,     /* width of the hidden layer of a predictor */
     SIZE_SHARED,        /* width of the shared expert */
     SIZE_EXPERTS,
     SIZE_VOCAB,
@@ -85,6 +89,9 @@ enum {
     IN_LATENT_Q = 128, /* models whose queries come from a latent alone */
     IN_PLAIN_Q = 256,  /* models whose queries do not */
     OF_HEADS = 512,    /* holds one matrix for each query head, one behind the other */
+    IN_SPARSE = 1024,  /* sparse models alone */
+    NOT_SPARSE = 2048, /* models that are not sparse */
+    OF_NEURONS = 4096, /* with IN_SPARSE or in sparse models: rows are read one by one, in the layout of the file */
     ONE_ROW = 64,      /* a matrix, though it has one row */
 };
 
@@ -105,6 +112,7 @@ extern const tensor_spec SPEC_ANY_BIASES[];  /* the same and that of the result,
 extern const tensor_spec SPEC_HEAD_NORMS[];  /* of each head of queries and keys */
 extern const tensor_spec SPEC_WIDE_NORMS[];  /* of queries and of keys, over the whole width */
 extern const tensor_spec SPEC_GLU[];         /* the feed-forward part of layers without experts */
+extern const tensor_spec SPEC_SPARSE[];      /* beside SPEC_GLU, in sparse models */
 extern const tensor_spec SPEC_MOE[];         /* experts, in layers that have them */
 extern const tensor_spec SPEC_CHOICE_BIAS[]; /* with experts that are chosen by scores and a bias */
 extern const tensor_spec SPEC_SHARED[];      /* the shared expert, in layers that have one */
@@ -118,6 +126,8 @@ typedef struct layer_ctx {
     mr_attention_desc attention;
     float residual_scale; /* of what a part adds to x; 0: none. Architectures that have it apply it */
     mr_glu glu;
+    mr_relu_unit relu_unit; /* of sparse parts */
+    float sparse_threshold;
     int32_t n_experts, n_experts_used;
     mr_routing routing;
     mr_latent_info latent;
@@ -129,16 +139,17 @@ typedef struct mr_arch {
     const char *name; /* general.architecture */
     mr_rope_pairs rope_pairs;
     mr_glu glu;                             /* of feed-forward parts; zeros: SwiGLU */
+    mr_relu_unit relu_unit;                 /* of sparse parts */
     const tensor_spec *tensors[MAX_TABLES]; /* NULL behind the last table */
     /* Adds one layer to the graph. x is the input [d, R]; the result is the output [d, R]. w holds tensor ids,
      * MR_NO_TENSOR for a tensor that the file lacks. */
     int32_t (*layer)(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 } mr_arch;
 
-extern const mr_arch mr_arch_deepseek2, mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3, mr_arch_glm4moe,
-    mr_arch_glm_dsa, mr_arch_gpt_oss, mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama, mr_arch_minimax_m2,
-    mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3, mr_arch_qwen3moe,
-    mr_arch_smollm3;
+extern const mr_arch mr_arch_bamboo, mr_arch_deepseek2, mr_arch_dots1, mr_arch_ernie4_5_moe, mr_arch_gemma3,
+    mr_arch_glm4moe, mr_arch_glm_dsa, mr_arch_gpt_oss, mr_arch_granite, mr_arch_hunyuan_moe, mr_arch_llama,
+    mr_arch_minimax_m2, mr_arch_mistral3, mr_arch_olmo2, mr_arch_phi3, mr_arch_qwen2, mr_arch_qwen2moe, mr_arch_qwen3,
+    mr_arch_qwen3moe, mr_arch_smollm3;
 
 /* MR_E_UNSUPPORTED: this version does not run the architecture. The error text names the supported ones. */
 MR_MUST_USE mr_status mr_arch_find(const char *name, const mr_arch **out, mr_err *err);

@@ -59,6 +59,17 @@ int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
     return glu(g, ctx, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]}, h, add);
 }
 
+int32_t part_sparse(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x, int32_t h) {
+    const mr_sparse_desc desc = {.predict_in = w[W_PREDICT_IN],
+                                 .predict_out = w[W_PREDICT_OUT],
+                                 .gate = w[W_GATE],
+                                 .up = w[W_UP],
+                                 .down = w[W_DOWN_ROWS],
+                                 .threshold = ctx->sparse_threshold,
+                                 .unit = ctx->relu_unit};
+    return mr_graph_sparse(g, x, h, x, &desc);
+}
+
 int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
     const mr_expert_biases biases = {.router = w[W_ROUTER_BIAS],
                                      .choice = w[W_CHOICE_BIAS],
@@ -92,5 +103,6 @@ int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
 
 int32_t part_llama_layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x) {
     x = part_gqa(g, ctx, w, mr_graph_rms_norm(g, x, w[W_ATTN_NORM], ctx->eps), x);
-    return part_ffn(g, ctx, w, mr_graph_rms_norm(g, x, w[W_FFN_NORM], ctx->eps), x);
+    int32_t h = mr_graph_rms_norm(g, x, w[W_FFN_NORM], ctx->eps);
+    return w[W_PREDICT_IN] == NONE ? part_ffn(g, ctx, w, h, x) : part_sparse(g, ctx, w, x, h);
 }

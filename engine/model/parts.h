@@ -24,10 +24,14 @@ int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
  * weight 1 or that of its gate. add is needed. */
 int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
+/* x + what the neurons give that a predictor expects to be active. The predictor reads x, the neurons read its norm
+ * h. */
+int32_t part_sparse(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x, int32_t h);
+
 /* part_moe in layers with experts, else part_glu. */
 int32_t part_ffn(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add);
 
-/* Llama's layer: norm, attention, norm, feed-forward part. */
+/* Llama's layer: norm, attention, norm, feed-forward part, which is sparse where w has a predictor. */
 int32_t part_llama_layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x);
 
 #endif

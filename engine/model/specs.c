@@ -57,9 +57,16 @@ const tensor_spec SPEC_WIDE_NORMS[] = {
 };
 
 const tensor_spec SPEC_GLU[] = {
-    {W_GATE, "ffn_gate.weight", SIZE_D, SIZE_FF, IN_DENSE},
-    {W_UP, "ffn_up.weight", SIZE_D, SIZE_FF, IN_DENSE},
-    {W_DOWN, "ffn_down.weight", SIZE_FF, SIZE_D, IN_DENSE},
+    {W_GATE, "ffn_gate.weight", SIZE_D, SIZE_FF, IN_DENSE | OF_NEURONS},
+    {W_UP, "ffn_up.weight", SIZE_D, SIZE_FF, IN_DENSE | OF_NEURONS},
+    {W_DOWN, "ffn_down.weight", SIZE_FF, SIZE_D, IN_DENSE | NOT_SPARSE},
+    {0},
+};
+
+const tensor_spec SPEC_SPARSE[] = {
+    {W_DOWN_ROWS, "ffn_down_t.weight", SIZE_D, SIZE_FF, IN_SPARSE | OF_NEURONS},
+    {W_PREDICT_IN, "fc1.weight", SIZE_D, SIZE_PREDICTOR, IN_SPARSE},
+    {W_PREDICT_OUT, "fc2.weight", SIZE_PREDICTOR, SIZE_FF, IN_SPARSE},
     {0},
 };
 

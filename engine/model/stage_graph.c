@@ -97,6 +97,8 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t idx, int32_t bloc
                       .block_table = block_table},
         .residual_scale = m->residual_scale,
         .glu = ws->arch->glu,
+        .relu_unit = ws->arch->relu_unit,
+        .sparse_threshold = m->sparse_threshold,
         .n_experts = m->n_experts,
         .n_experts_used = m->n_experts_used,
         .routing = m->routing,

@@ -38,50 +38,67 @@ static mr_status bytes_on(const mr_weights *ws, const weight *w, int32_t b, size
 }
 
 /* The tensors of a node that reads a matrix or table, each with one row of the step. */
-enum { PROBE_MATRIX, PROBE_X, PROBE_RESULT, PROBE_EXPERT_ROWS, PROBE_TENSORS };
+enum { PROBE_MATRIX, PROBE_X, PROBE_RESULT, PROBE_LIST, PROBE_TENSORS };
 
 typedef struct probe_shape {
     mr_type x_type;
     int64_t x_columns, result_columns;
     mr_row_count result_rows;
+    int64_t n_list; /* integers of the list of experts' rows or of active neurons */
 } probe_shape;
 
-static probe_shape probe_shape_of(const weight *w) {
+static probe_shape probe_shape_of(const mr_weights *ws, const weight *w) {
     int32_t columns = w->tensor.ne[0], rows = w->tensor.ne[1];
+    mr_type type = mr_type_activation(w->tensor.type);
     switch (w->op) {
     case MR_OP_EMBED:
-        return (probe_shape){MR_TYPE_I32, 1, columns, MR_ROWS_STEP};
+        return (probe_shape){MR_TYPE_I32, 1, columns, MR_ROWS_STEP, 1};
     case MR_OP_HEAD_MATMUL:
-        return (probe_shape){MR_TYPE_F32, (int64_t)columns * w->n_matrices, rows, MR_ROWS_STEP};
+        return (probe_shape){MR_TYPE_F32, (int64_t)columns * w->n_matrices, rows, MR_ROWS_STEP, 1};
     case MR_OP_EXPERT_MATMUL:
-        return (probe_shape){mr_type_activation(w->tensor.type), columns, rows / w->n_matrices, MR_ROWS_SLOTS};
+        return (probe_shape){type, columns, rows / w->n_matrices, MR_ROWS_SLOTS,
+                             w->n_matrices + 1 + 2 * (int64_t)ws->info->n_experts_used};
+    case MR_OP_SPARSE_GATE_UP:
+        return (probe_shape){type, columns, rows, MR_ROWS_STEP, mr_active_ints(rows, 1)};
+    case MR_OP_AXPY:
+        return (probe_shape){MR_TYPE_F32, rows, columns, MR_ROWS_STEP, 1};
     default:
-        return (probe_shape){mr_type_activation(w->tensor.type), columns, rows, MR_ROWS_STEP};
+        return (probe_shape){type, columns, rows, MR_ROWS_STEP, 1};
+    }
+}
+
+/* Sets the inputs behind the matrix, and the parameters. */
+static void fill_probe(const mr_weights *ws, const weight *w, mr_node *node) {
+    node->in[1] = PROBE_X;
+    if (w->op == MR_OP_HEAD_MATMUL)
+        node->params.heads.n = w->n_matrices;
+    if (w->op == MR_OP_EXPERT_MATMUL) {
+        node->params.experts.n = w->n_matrices;
+        node->params.experts.n_used = ws->info->n_experts_used;
+        node->in[2] = PROBE_LIST;
+    }
+    if (w->op == MR_OP_SPARSE_GATE_UP) {
+        node->params.sparse.unit = ws->arch->relu_unit;
+        node->in[1] = ws->arch->relu_unit == MR_RELU_ALONE ? MR_NO_TENSOR : PROBE_MATRIX; /* up has gate's shape */
+        node->in[2] = PROBE_X;
+        node->in[3] = PROBE_LIST;
     }
 }
 
 /* Returns false if a size overflows. */
 static bool make_probe(const mr_weights *ws, const weight *w, mr_tensor t[PROBE_TENSORS], mr_node *node) {
-    const probe_shape shape = probe_shape_of(w);
+    const probe_shape shape = probe_shape_of(ws, w);
     int32_t n_used = ws->info->n_experts_used;
     *node = (mr_node){.op = w->op, .out = PROBE_RESULT};
     node->in[0] = PROBE_MATRIX;
-    node->in[1] = PROBE_X;
-    for (int k = 2; k < MR_MAX_INPUTS; k++)
+    for (int k = 1; k < MR_MAX_INPUTS; k++)
         node->in[k] = MR_NO_TENSOR;
-    if (w->op == MR_OP_HEAD_MATMUL)
-        node->params.heads.n = w->n_matrices;
-    if (w->op == MR_OP_EXPERT_MATMUL) {
-        node->params.experts.n = w->n_matrices;
-        node->params.experts.n_used = n_used;
-        node->in[2] = PROBE_EXPERT_ROWS;
-    }
+    fill_probe(ws, w, node);
     t[PROBE_MATRIX] = w->tensor;
     return mr_tensor_init(&t[PROBE_X], "x", shape.x_type, shape.x_columns, 1, MR_STORAGE_WORK, MR_ROWS_STEP) &&
            mr_tensor_init(&t[PROBE_RESULT], "y", MR_TYPE_F32, shape.result_columns, n_used > 0 ? n_used : 1,
                           MR_STORAGE_WORK, shape.result_rows) &&
-           mr_tensor_init(&t[PROBE_EXPERT_ROWS], "rows", MR_TYPE_I32, w->n_matrices + 1 + 2 * (int64_t)n_used, 1,
-                          MR_STORAGE_WORK, MR_ROWS_FIXED);
+           mr_tensor_init(&t[PROBE_LIST], "list", MR_TYPE_I32, shape.n_list, 1, MR_STORAGE_WORK, MR_ROWS_FIXED);
 }
 
 /* Whether backend b runs the op that reads the matrix. Products are not asked about: the graph shares them out. */

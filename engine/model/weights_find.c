@@ -48,6 +48,8 @@ static int64_t resolve(const mr_model_info *m, const mr_layer_info *l, tensor_si
         return m->latent.v_dim;
     case SIZE_FF:
         return l->n_ff;
+    case SIZE_PREDICTOR:
+        return l->n_predictor;
     case SIZE_SHARED:
         return l->n_ff_shared;
     case SIZE_EXPERTS:
@@ -95,9 +97,11 @@ static bool is_of_vectors(const tensor_spec *spec) {
     return spec->flags & VECTORS || (spec->rows == SIZE_ONE && !(spec->flags & ONE_ROW));
 }
 
-static mr_op op_of(const tensor_spec *spec) {
+static mr_op op_of(const mr_model_info *m, const tensor_spec *spec) {
     if (is_of_vectors(spec))
         return MR_OP_COUNT;
+    if (m->is_sparse && spec->flags & OF_NEURONS)
+        return spec->slot == W_DOWN_ROWS ? MR_OP_AXPY : MR_OP_SPARSE_GATE_UP;
     return spec->flags & OF_EXPERTS ? MR_OP_EXPERT_MATMUL : spec->flags & OF_HEADS ? MR_OP_HEAD_MATMUL : MR_OP_MATMUL;
 }
 
@@ -120,7 +124,8 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
         return status;
     /* Vectors become float32 when they are loaded. */
     mr_type type = is_vector ? MR_TYPE_F32 : t->type;
-    mr_storage storage = is_vector || wish->op == MR_OP_EMBED ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
+    bool is_read_by_rows = wish->op == MR_OP_EMBED || wish->op == MR_OP_SPARSE_GATE_UP || wish->op == MR_OP_AXPY;
+    mr_storage storage = is_vector || is_read_by_rows ? MR_STORAGE_FILE : MR_STORAGE_WEIGHT;
     if (!mr_tensor_init(&w->tensor, wish->name, type, columns, rows * n_matrices, storage, MR_ROWS_FIXED))
         return mr_err_set(err, MR_E_FORMAT, "tensor '%s': %lld columns do not fit type %s", wish->name,
                           (long long)columns, mr_type_name(type));
@@ -164,7 +169,8 @@ static void find_part(const mr_weights *ws, const mr_layer_info *layer, const te
 static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *table, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
     const unsigned absent = (info->has_experts ? IN_DENSE : IN_EXPERTS) | (info->n_ff_shared > 0 ? 0 : IN_SHARED) |
-                            (ws->info->latent.q_rank > 0 ? IN_PLAIN_Q : IN_LATENT_Q);
+                            (ws->info->latent.q_rank > 0 ? IN_PLAIN_Q : IN_LATENT_Q) |
+                            (ws->info->is_sparse ? NOT_SPARSE : IN_SPARSE);
     mr_status status = MR_OK;
     for (const tensor_spec *spec = table; spec->name && status == MR_OK; spec++) {
         char name[64];
@@ -175,7 +181,7 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
         tensor_wish wish = {.name = name,
                             .spec = spec,
                             .layer = info,
-                            .op = op_of(spec),
+                            .op = op_of(ws->info, spec),
                             .home = spec->flags & OF_EXPERTS ? mr_backends_of_experts(&ws->backends, idx)
                                                              : mr_backends_of_layer(&ws->backends, idx)};
         find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
@@ -202,6 +208,15 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
         return mr_err_set(err, MR_E_UNSUPPORTED,
                           "layer %d has no experts; this version runs %s models with experts in all layers only", layer,
                           ws->arch->name);
+    if (ws->info->is_sparse && !has_slot(ws->arch, W_PREDICT_IN))
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "the file has the magic of PowerInfer; this version runs no sparse %s models; hint: "
+                          "llama and bamboo models may be sparse",
+                          ws->arch->name);
+    if (!ws->info->is_sparse && strcmp(ws->arch->name, "bamboo") == 0)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "a bamboo model without the magic 'PWRI'; this version runs bamboo models with predictors "
+                          "only");
     mr_status status = MR_OK;
     for (int i = 0; i < MAX_TABLES && ws->arch->tensors[i] && status == MR_OK; i++)
         status = find_table(ws, layer, ws->arch->tensors[i], err);

@@ -51,6 +51,10 @@ const char *mr_op_name(mr_op op) {
         [MR_OP_EXPERT_SUM] = "expert_sum",
         [MR_OP_TABLE_WRITE] = "table_write",
         [MR_OP_KV_COPY] = "kv_copy",
+        [MR_OP_RELU] = "relu",
+        [MR_OP_ACTIVE] = "active",
+        [MR_OP_SPARSE_GATE_UP] = "sparse_gate_up",
+        [MR_OP_AXPY] = "axpy",
     };
     return (unsigned)op < MR_OP_COUNT ? names[op] : "?";
 }

@@ -61,9 +61,9 @@ typedef struct mr_tensor {
 
 /* The operations of a graph. Each comment lists the inputs in the order of mr_node.in, then the output.
  * Shapes are [columns, rows] with columns innermost. R: rows of the step. O: rows that TAKE_ROWS copies. T: rows of
- * MR_ROWS_TOP. d: width of the model. H: query heads. G: KV heads. D: elements of a
- * head of queries and keys, V: of values. E: experts. U: experts that each row uses. S = R*U: slots of
- * experts. "or none": the input may be MR_NO_TENSOR. A8: 8-bit activations (type.h). "Rule" names a rule of
+ * MR_ROWS_TOP. d: width of the model. H: query heads. G: KV heads. D: elements of a head of queries and keys, V: of
+ * values. E: experts. U: experts that each row uses. S = R*U: slots of experts. F: neurons of a sparse feed-forward
+ * part. "or none": the input may be MR_NO_TENSOR. A8: 8-bit activations (type.h). "Rule" names a rule of
  * engine/NUMERICS.md. */
 typedef enum mr_op {
     /* Embedding of each token. in: table [d, vocabulary] in FILE storage, ids [1, R] i32; out [d, R] f32. */
@@ -132,6 +132,16 @@ typedef enum mr_op {
      * [1, R] i32, store STATE with a row for each block, parts [n, 1] i32 CONSTANT. The store consists of n parts, one
      * behind the other; in part p each block has parts[p] bytes. No output. */
     MR_OP_KV_COPY,
+    /* max(x, 0) (rule S). in: x [n, R] f32; out [n, R] f32, may be x. */
+    MR_OP_RELU,
+    /* Lists the active neurons (rule S). in: scores [F, R] f32; out [n, 1] i32, laid out as in mr_active. */
+    MR_OP_ACTIVE,
+    /* The unit of gate a and up a for the active neurons of each row, and +0 for the others (rule S). in: gate [k, F]
+     * FILE, up [k, F] FILE or none, a of mr_type_activation(gate) [k, R], active; out [F, R] f32. */
+    MR_OP_SPARSE_GATE_UP,
+    /* The sum over neurons n of h[n] times row n of w, plus add (rule S). in: w [d, F] FILE, h [F, R] f32, add [d, R]
+     * f32 or none; out [d, R] f32. */
+    MR_OP_AXPY,
     MR_OP_COUNT,
 } mr_op;
 
@@ -182,6 +192,14 @@ typedef struct mr_temperature {
     int32_t length; /* positions before this one have factor 1; 0: all have */
 } mr_temperature;
 
+/* What a neuron of a sparse feed-forward part gives. */
+typedef enum mr_relu_unit {
+    MR_RELU_ALONE, /* relu(gate); no up */
+    MR_RELU_GATE,  /* relu(gate) * up */
+    MR_RELU_BOTH,  /* relu(gate) * relu(up) */
+    MR_RELU_UNITS,
+} mr_relu_unit;
+
 typedef union mr_op_params {
     struct {
         float eps;
@@ -214,6 +232,10 @@ typedef union mr_op_params {
         int32_t n, n_used;  /* E and U */
         mr_routing routing; /* for ROUTE */
     } experts;              /* for all ops of experts */
+    struct {
+        float threshold;   /* for ACTIVE: a neuron with a lower score is not active */
+        mr_relu_unit unit; /* for SPARSE_GATE_UP */
+    } sparse;
 } mr_op_params;
 
 typedef struct mr_node {
@@ -235,6 +257,31 @@ typedef struct mr_expert_rows {
 static inline mr_expert_rows mr_expert_rows_at(void *data, int32_t n_experts, int32_t n_slots) {
     int32_t *first = (int32_t *)data;
     return (mr_expert_rows){first, first + n_experts + 1, first + n_experts + 1 + n_slots};
+}
+
+enum {
+    MR_PARTITION = 256,                     /* neurons of a partition (rule S) */
+    MR_PARTITION_WORDS = MR_PARTITION / 32, /* of a set of neurons */
+};
+/* The result of ACTIVE for the rows of a step. Partition p has the neurons 256 p to 256 p + 255. */
+typedef struct mr_active {
+    int32_t *counts;  /* [partitions]: how many neurons of the partition are active in any row */
+    int32_t *neurons; /* [partitions][256]: their numbers, in ascending order */
+    /* [rows][partitions][8]: bit i of word j: neuron 256 p + 32 j + i is active in the row */
+    uint32_t *sets;
+} mr_active;
+static inline int32_t mr_count_partitions(int32_t n_neurons) {
+    return (int32_t)(((int64_t)n_neurons + MR_PARTITION - 1) / MR_PARTITION);
+}
+/* Integers that the lists of so many neurons and rows take. */
+static inline int64_t mr_active_ints(int32_t n_neurons, int32_t n_rows) {
+    return (int64_t)mr_count_partitions(n_neurons) * (1 + MR_PARTITION + (int64_t)n_rows * MR_PARTITION_WORDS);
+}
+/* Returns the parts of the tensor at data. */
+static inline mr_active mr_active_at(void *data, int32_t n_neurons) {
+    int32_t *counts = (int32_t *)data, n_parts = mr_count_partitions(n_neurons);
+    int32_t *neurons = counts + n_parts;
+    return (mr_active){counts, neurons, (uint32_t *)(neurons + (size_t)n_parts * MR_PARTITION)};
 }
 
 /* Describes a tensor [columns, rows]. Rows are padded to 64 bytes, except in WEIGHT and FILE storage and where columns

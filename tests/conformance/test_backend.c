@@ -221,7 +221,7 @@ int main(void) {
         cmocka_unit_test(test_queue), cmocka_unit_test(test_matmul),    cmocka_unit_test(test_matmul_shapes),
         cmocka_unit_test(test_rows),  cmocka_unit_test(test_top),       cmocka_unit_test(test_rope),
         cmocka_unit_test(test_embed), cmocka_unit_test(test_attention), cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_heads), cmocka_unit_test(test_state),
+        cmocka_unit_test(test_heads), cmocka_unit_test(test_sparse),    cmocka_unit_test(test_state),
     };
     return cmocka_run_group_tests_name("backend", tests, make_all, destroy_all);
 }

@@ -95,6 +95,7 @@ void test_rows(void **state);
 void test_top(void **state);
 void test_experts(void **state);
 void test_heads(void **state);
+void test_sparse(void **state);
 void test_rope(void **state);
 void test_embed(void **state);
 void test_attention(void **state);

@@ -241,6 +241,35 @@ void test_heads(void **state) {
     }
 }
 
+/* A sparse part of n neurons; the predictor has 256 hidden numbers. All matrices are in file layout, so that a device
+ * without these ops is left out. */
+static int32_t build_sparse(scene *s, const shape *p) {
+    mr_sparse_desc desc = {.threshold = 0.001f, .unit = p->experts ? MR_RELU_BOTH : MR_RELU_GATE};
+    desc.predict_in = scene_matrix(s, p->type, p->k, 256, p->storage);
+    desc.predict_out = desc.predict_in == NONE ? NONE : scene_matrix(s, p->type, 256, p->n, p->storage);
+    if (desc.predict_out == NONE)
+        return NONE;
+    desc.gate = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
+    desc.up = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
+    desc.down = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
+    int32_t x = scene_floats(s, p->k, MR_ROWS_STEP), h = scene_floats(s, p->k, MR_ROWS_STEP);
+    return mr_graph_sparse(s->g, x, h, p->add ? scene_floats(s, p->k, MR_ROWS_STEP) : NONE, &desc);
+}
+
+void test_sparse(void **state) {
+    (void)state;
+    static const mr_type types[] = {MR_TYPE_F16, MR_TYPE_Q4_0, MR_TYPE_Q8_0, MR_TYPE_F32, MR_TYPE_Q4_K};
+    static const int32_t rows[] = {1, 4, 33}, ns[] = {40, 256, 300, 600};
+    for (size_t i = 0; i < 15; i++) {
+        shape p = {.type = types[i % 5], .storage = MR_STORAGE_FILE, .k = i % 3 ? 256 : 512};
+        p.rows = rows[i / 5];
+        p.n = ns[i % 4];
+        p.add = i % 2 == 0;
+        p.experts = i % 3 == 0;
+        expect_same("sparse", build_sparse, NULL, &p);
+    }
+}
+
 static int32_t build_rope(scene *s, const shape *p) {
     int32_t positions[64];
     for (int32_t i = 0; i < p->rows; i++)

@@ -88,6 +88,27 @@ static void save_model(const char *name, bool tied, bool extras) {
     save(w, name);
 }
 
+/* With the magic of PowerInfer, its threshold, and the tensors of a predictor. */
+static void save_sparse(void) {
+    const gguf_model_shape shape = {.type = MR_TYPE_F16,
+                                    .n_layers = 1,
+                                    .d_model = 4,
+                                    .n_ff = 2,
+                                    .n_heads = 2,
+                                    .n_kv_heads = 1,
+                                    .vocab_size = 3,
+                                    .context_length = 16};
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_sparse(w);
+    gguf_writer_f32(w, "powerinfer.sparse_threshold", 0.5f);
+    gguf_writer_model_keys(w, &shape);
+    gguf_writer_model_tensors(w, &shape);
+    gguf_writer_matrix(w, "blk.0.fc1.weight", MR_TYPE_F16, 4, 3, NULL);
+    gguf_writer_matrix(w, "blk.0.fc2.weight", MR_TYPE_F16, 3, 2, NULL);
+    gguf_writer_matrix(w, "blk.0.ffn_down_t.weight", MR_TYPE_F16, 4, 2, NULL);
+    save(w, "sparse.gguf");
+}
+
 static void save_broken(void) {
     gguf_writer *w = gguf_writer_create();
     gguf_writer_counts(w, 0xffffffffffffffff, 0xffffffffffffffff);
@@ -118,6 +139,7 @@ int main(int argc, char **argv) {
     save_all_types();
     save_model("model.gguf", false, false);
     save_model("model-tied-yarn-experts.gguf", true, true);
+    save_sparse();
     save_broken();
     return 0;
 }

@@ -15,7 +15,7 @@ typedef struct bytes {
 struct gguf_writer {
     uint32_t version, alignment;
     uint64_t n_keys, n_tensors;
-    bool lie;
+    bool is_sparse, lie;
     uint64_t said_keys, said_tensors;
     bytes keys, tensors, data, file;
 };
@@ -79,6 +79,10 @@ void gguf_writer_destroy(gguf_writer *w) {
     free(w->data.data);
     free(w->file.data);
     free(w);
+}
+
+void gguf_writer_sparse(gguf_writer *w) {
+    w->is_sparse = true;
 }
 
 void gguf_writer_version(gguf_writer *w, uint32_t version) {
@@ -214,7 +218,7 @@ void gguf_writer_counts(gguf_writer *w, uint64_t n_tensors, uint64_t n_keys) {
 const uint8_t *gguf_writer_bytes(gguf_writer *w, size_t *out_size) {
     bytes *f = &w->file;
     f->size = 0;
-    put(f, "GGUF", 4);
+    put(f, w->is_sparse ? "PWRI" : "GGUF", 4);
     put_u32(f, w->version);
     put_u64(f, w->lie ? w->said_tensors : w->n_tensors);
     put_u64(f, w->lie ? w->said_keys : w->n_keys);

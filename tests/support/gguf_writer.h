@@ -19,6 +19,8 @@ typedef struct gguf_writer gguf_writer;
 /* Version 3, alignment 32. */
 gguf_writer *gguf_writer_create(void);
 void gguf_writer_destroy(gguf_writer *w);
+/* The magic of PowerInfer's files. */
+void gguf_writer_sparse(gguf_writer *w);
 void gguf_writer_version(gguf_writer *w, uint32_t version);
 /* Sets the alignment of tensors, and adds general.alignment. Call before the first tensor is added. */
 void gguf_writer_alignment(gguf_writer *w, uint32_t alignment);

@@ -71,6 +71,12 @@ static void fill_q8_0(source *s, mr_block_q8_0 *b, float amplitude) {
     b->d = near(s, amplitude / 128.0f);
 }
 
+/* Values -8..7 */
+static void fill_q4_0(source *s, mr_block_q4_0 *b, float amplitude) {
+    fill_bytes(s, b->q, sizeof b->q);
+    b->d = near(s, amplitude / 8.0f);
+}
+
 /* Scales 0..63 with a mean of 32; minima that centre them: 7.5 d sc = dmin m for the mean. */
 static void fill_q4_k(source *s, mr_block_q4_k *b, float amplitude) {
     fill_bytes(s, b->scales, sizeof b->scales);
@@ -104,6 +110,8 @@ void *tiny_random(mr_type type, int64_t n, float amplitude, uint64_t seed) {
             *(uint16_t *)block = mr_f32_to_bf16(next_uniform(&s, amplitude));
         else if (type == MR_TYPE_Q8_0)
             fill_q8_0(&s, block, amplitude);
+        else if (type == MR_TYPE_Q4_0)
+            fill_q4_0(&s, block, amplitude);
         else if (type == MR_TYPE_Q4_K)
             fill_q4_k(&s, block, amplitude);
         else if (type == MR_TYPE_Q6_K)
@@ -221,7 +229,13 @@ static void put_layer(maker *m, int32_t l) {
     if (!phi3)
         put_matrix(m, of_layer(l, "ffn_gate.weight"), width, ff);
     put_matrix(m, of_layer(l, "ffn_up.weight"), width, phi3 ? 2 * ff : ff);
-    put_matrix(m, of_layer(l, "ffn_down.weight"), ff, width);
+    if (d->n_predictor == 0) {
+        put_matrix(m, of_layer(l, "ffn_down.weight"), ff, width);
+        return;
+    }
+    put_tensor(m, of_layer(l, "ffn_down_t.weight"), width, ff, sqrtf(3.0f / (float)ff), 0.0f);
+    put_matrix(m, of_layer(l, "fc1.weight"), width, d->n_predictor);
+    put_matrix(m, of_layer(l, "fc2.weight"), d->n_predictor, ff);
 }
 
 gguf_writer *tiny_model_write(const tiny_desc *d) {
@@ -255,6 +269,10 @@ gguf_writer *tiny_model_write(const tiny_desc *d) {
         gguf_writer_u32(m.w, key, (uint32_t)d->n_ff_shared);
         snprintf(key, sizeof key, "%s.leading_dense_block_count", m.arch);
         gguf_writer_u32(m.w, key, (uint32_t)d->n_dense);
+    }
+    if (d->n_predictor) {
+        gguf_writer_sparse(m.w);
+        gguf_writer_f32(m.w, "powerinfer.sparse_threshold", d->threshold);
     }
     put_tensor(&m, "token_embd.weight", d->d_model, d->vocab_size, 1.7f, 0.0f);
     for (int32_t l = 0; l < d->n_layers; l++)

@@ -32,6 +32,8 @@ typedef struct tiny_desc {
     int32_t n_dense;                         /* with experts: so many first layers have none */
     int32_t n_ff_shared;                     /* with experts: width of a shared one, beside a bias of the choice */
     int32_t vocab_size, context_length;
+    int32_t n_predictor; /* a sparse model with predictors of this width; 0: none */
+    float threshold;     /* of a sparse model */
     bool tied_output, rope_factors;
     bool biases;               /* llama: biases of q, k, v and o; qwen2 always has biases of q, k, v */
     const char *const *tokens; /* [vocab_size]; the caller adds the other keys of the vocabulary; NULL: t0, t1 ... */

@@ -493,6 +493,7 @@ void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_la
         for (int r = 0; r < MR_PANEL; r++) {
             int64_t row = (int64_t)p * MR_PANEL + r;
             row = row < args->n ? row : args->n - 1; /* behind the last row, the row again; its results are not used */
+            row = args->rows ? args->rows[row] : row;
             rows[r] = args->src + (size_t)row * args->src_row_bytes;
         }
         repack_panel(args->type, args->k, args->dst + (size_t)p * panel_bytes, rows);

@@ -192,6 +192,46 @@ static void test_tensors_of_experts(void **state) {
     assert_int_equal(bytes, expect_loads(tiny_model_create(&dense), 0, 1) + 3 * ffn + router);
 }
 
+static tiny_desc sparse_model(const char *arch) {
+    tiny_desc d = tiny_default(arch, MR_TYPE_F16);
+    d.n_predictor = 32;
+    return d;
+}
+
+/* Tensors of sparse models. */
+static void test_sparse_models(void **state) {
+    (void)state;
+    static const char *const archs[] = {"llama", "bamboo"};
+    static const char *const names[] = {"blk.1.ffn_gate.weight", "blk.1.ffn_up.weight", "blk.1.ffn_down_t.weight",
+                                        "blk.1.fc2.weight"};
+    static const struct {
+        const char *name;
+        int64_t columns, rows;
+        const char *wanted;
+    } shapes[] = {
+        {"blk.0.ffn_down_t.weight", 160, 64, "wanted [64, 160]"}, {"blk.0.fc1.weight", 63, 32, "wanted [64, 32]"},
+        {"blk.1.fc1.weight", 64, 33, "wanted [33, 160]"},         {"blk.0.fc2.weight", 32, 159, "wanted [32, 160]"},
+        {"blk.1.fc2.weight", 31, 160, "wanted [32, 160]"},
+    };
+    for (size_t a = 0; a < 2; a++) {
+        size_t whole = expect_loads(edited(sparse_model(archs[a]), (tiny_edit){0}), 0, 2);
+        assert_int_equal(whole > 0, 1);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            expect_error(edited(sparse_model(archs[a]), (tiny_edit){.name = names[i], .kind = TINY_LEAVE_OUT}),
+                         MR_E_FORMAT, names[i], "missing");
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            expect_error(edited(sparse_model(archs[a]), (tiny_edit){.name = shapes[i].name,
+                                                                    .kind = TINY_SHAPE,
+                                                                    .columns = shapes[i].columns,
+                                                                    .rows = shapes[i].rows}),
+                         MR_E_FORMAT, strstr(shapes[i].wanted, "[33") ? "blk.1.fc2.weight" : shapes[i].name,
+                         shapes[i].wanted);
+    }
+    expect_error(edited(sparse_model("qwen3"), (tiny_edit){0}), MR_E_UNSUPPORTED, "no sparse qwen3 models",
+                 "llama and bamboo");
+    expect_error(edited(tiny_default("bamboo", MR_TYPE_F16), (tiny_edit){0}), MR_E_UNSUPPORTED, "PWRI", "predictors");
+}
+
 /* A tensor that no layer uses would silently change the model. The stage that has its layer refuses the file. */
 static void test_an_unknown_tensor_is_named(void **state) {
     (void)state;
@@ -227,7 +267,7 @@ static void test_models_of_other_kinds(void **state) {
     expect_error(tiny_model_create(&dense), MR_E_UNSUPPORTED, "layer 0 has no experts", "gpt-oss");
     d.arch = "gemma9";
     expect_error(tiny_model_create(&d), MR_E_UNSUPPORTED, "'gemma9'",
-                 "it runs deepseek2, dots1, ernie4_5-moe, gemma3, ");
+                 "it runs bamboo, deepseek2, dots1, ernie4_5-moe, gemma3, ");
 }
 
 static void test_ranges_outside_the_model(void **state) {
@@ -326,12 +366,13 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_missing_tensor_is_named),    cmocka_unit_test(test_a_wrong_shape_is_named),
-        cmocka_unit_test(test_a_wrong_type_is_named),        cmocka_unit_test(test_parts_of_a_matrix),
-        cmocka_unit_test(test_an_unknown_tensor_is_named),   cmocka_unit_test(test_tensors_of_experts),
-        cmocka_unit_test(test_models_of_other_kinds),        cmocka_unit_test(test_ranges_outside_the_model),
-        cmocka_unit_test(test_rope_factors_that_are_none),   cmocka_unit_test(test_stages_add_up_to_the_model),
-        cmocka_unit_test(test_loading_reports_its_progress), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_a_missing_tensor_is_named),  cmocka_unit_test(test_sparse_models),
+        cmocka_unit_test(test_a_wrong_shape_is_named),     cmocka_unit_test(test_a_wrong_type_is_named),
+        cmocka_unit_test(test_parts_of_a_matrix),          cmocka_unit_test(test_an_unknown_tensor_is_named),
+        cmocka_unit_test(test_tensors_of_experts),         cmocka_unit_test(test_models_of_other_kinds),
+        cmocka_unit_test(test_ranges_outside_the_model),   cmocka_unit_test(test_rope_factors_that_are_none),
+        cmocka_unit_test(test_stages_add_up_to_the_model), cmocka_unit_test(test_loading_reports_its_progress),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("model_weights", tests, open_backend, close_backend);
 }

@@ -333,6 +333,28 @@ static void test_dots1(void **state) {
     }
 }
 
+/* Sparse feed-forward parts. Rows of a step have other active neurons, so that the union of a step depends on its rows;
+ * a step of many rows takes the dense form. More neurons than a partition has. */
+static void test_sparse(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch;
+        mr_type type;
+        int32_t n_ff;
+        float threshold;
+    } cases[] = {
+        {"llama", MR_TYPE_F16, 300, 0.6f},     {"llama", MR_TYPE_Q8_0, 96, 0.0f},  {"bamboo", MR_TYPE_Q4_0, 545, 1.0f},
+        {"bamboo", MR_TYPE_F32, 256, -100.0f}, {"llama", MR_TYPE_Q4_K, 520, 0.6f},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tiny_desc d = model_of(cases[i].arch, cases[i].type);
+        d.n_ff = cases[i].n_ff;
+        d.n_predictor = cases[i].type == MR_TYPE_Q4_K ? 256 : 32;
+        d.threshold = cases[i].threshold;
+        check_model(&d);
+    }
+}
+
 /* Architectures of which there are files with references. */
 static void test_reference_models(void **state) {
     (void)state;
@@ -453,19 +475,13 @@ static void test_a_cap_is_put_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_qwen3),
-        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_layers_that_differ),
-        cmocka_unit_test(test_olmo2),
-        cmocka_unit_test(test_phi3),
-        cmocka_unit_test(test_smollm3),
-        cmocka_unit_test(test_qwen3moe),
-        cmocka_unit_test(test_dots1),
-        cmocka_unit_test(test_reference_models),
-        cmocka_unit_test(test_a_long_context),
-        cmocka_unit_test(test_a_cap_is_put_back),
+        cmocka_unit_test(test_llama),          cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen3),          cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_sparse),         cmocka_unit_test(test_layers_that_differ),
+        cmocka_unit_test(test_olmo2),          cmocka_unit_test(test_phi3),
+        cmocka_unit_test(test_smollm3),        cmocka_unit_test(test_qwen3moe),
+        cmocka_unit_test(test_dots1),          cmocka_unit_test(test_reference_models),
+        cmocka_unit_test(test_a_long_context), cmocka_unit_test(test_a_cap_is_put_back),
     };
     return cmocka_run_group_tests_name("stage", tests, setup, NULL);
 }
