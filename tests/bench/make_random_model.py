@@ -4,7 +4,7 @@
 
     make_random_model.py OUT [--arch llama] [--type Q8_0] [--layers 22] [--width 2048] [--ff 5632] [--heads 32]
                              [--kv-heads 4] [--vocab 32000] [--context 8192] [--experts 8 --experts-used 2]
-                             [--parts 5] [--sparse]
+                             [--parts 5] [--sparse] [--predictors 1024 --active 0.1]
 
 The default is a 1.1B model of llama. All matrices have the same type, but where a row is no whole number of its blocks:
 there it is Q8_0. Their elements spread by about 0.02 around 0, so that nothing overflows. With --experts, each layer has
@@ -12,13 +12,18 @@ that many experts of width --ff. Values repeat after some megabytes, which does 
 token for each byte, and numbered words. With --sparse the matrices are zeros that take no disk space, which is enough for
 plans. With --parts, OUT is a prefix: OUT-00001-of-00005.gguf and so on, with equal numbers of bytes.
 
+--predictors makes a file of PowerInfer (llama): each layer has a predictor with so many hidden numbers, in F16, which
+expects the share --active of the neurons to be active, more or less, whatever the token is.
+
 --arch deepseek2 is the shape of DeepSeek V3, in small: latent attention (heads of 128 + 64 columns for keys and 128 for
 values; 512 latent columns, 768 for queries), one dense layer of width 4 * --ff, then experts in 8 groups, of which 4 are
 used, with a shared expert and a bias of choice; YaRN. --arch qwen3moe has heads of 128 columns, whatever the width.
 """
 
 import argparse
+import math
 import random
+import statistics
 import struct
 
 # name: (type number, block elements, block bytes, ((offset of a float16 scale in a block, scale), ...))
@@ -79,11 +84,21 @@ def vocabulary(n):
     ]
 
 
-def random_blocks(type_name, rng):
+SPREAD = 0.02  # standard deviation of elements
+
+
+def predictor_mean(a):
+    """Mean of the elements of fc2. A hidden number is the ReLU of a normal one: half of the numbers are zero. So a score
+    has a mean of mean * hidden * 0.399 and a standard deviation of SPREAD * sqrt(hidden * 0.5), in units of the hidden
+    numbers' spread. A score of 0 is what makes a neuron active."""
+    return statistics.NormalDist().inv_cdf(a.active) * SPREAD * math.sqrt(0.5 / a.predictors) / 0.3989
+
+
+def random_blocks(type_name, rng, mean=0.0):
     """Makes some megabytes of valid blocks."""
     _, elems, size, scales = TYPES[type_name]
     if elems == 1:
-        values = [rng.gauss(0, 0.02) for _ in range(1 << 18)]
+        values = [rng.gauss(mean, SPREAD) for _ in range(1 << 18)]
         if type_name == "F32":
             return struct.pack(f"<{len(values)}f", *values)
         if type_name == "BF16":  # the upper half of a float32
@@ -127,6 +142,12 @@ def llama_layer(a, blk, _):
     yield blk + "ffn_norm.weight", "F32", a.width, 1, 0
     if a.experts:
         yield blk + "ffn_gate_inp.weight", fit(a, a.width), a.width, a.experts, 1
+    if a.predictors:
+        for name in ("gate", "up", "down_t"):
+            yield f"{blk}ffn_{name}.weight", fit(a, a.width), a.width, a.ff, 1
+        yield blk + "fc1.weight", "F16", a.width, a.predictors, 1
+        yield blk + "fc2.weight", "F16", a.predictors, a.ff, 1
+        return
     yield from glu(a, blk + ("ffn_%s_exps.weight" if a.experts else "ffn_%s.weight"), a.ff, a.experts or 1)
 
 
@@ -232,7 +253,7 @@ def write_file(path, keys, rows, a, pools, rng):
         infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind][0], offset))
         offset += -(-tensor_bytes(kind, columns, n_rows, n) // ALIGNMENT) * ALIGNMENT
     with open(path, "wb") as f:
-        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
+        f.write((b"PWRI" if a.predictors else b"GGUF") + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
         for name, kind, columns, n_rows, n in rows:
             f.write(bytes(-f.tell() % ALIGNMENT))
             if n == 0 and name.endswith(".weight"):
@@ -240,9 +261,10 @@ def write_file(path, keys, rows, a, pools, rng):
             elif a.sparse:
                 f.seek(tensor_bytes(kind, columns, n_rows, n), 1)
             else:
-                if kind not in pools:
-                    pools[kind] = random_blocks(kind, rng)
-                write_tensor(f, kind, columns * n_rows * max(n, 1), pools[kind], rng)
+                mean = predictor_mean(a) if name.endswith("fc2.weight") else 0.0
+                if (kind, mean) not in pools:
+                    pools[kind, mean] = random_blocks(kind, rng, mean)
+                write_tensor(f, kind, columns * n_rows * max(n, 1), pools[kind, mean], rng)
         f.write(bytes(-f.tell() % ALIGNMENT))
         f.truncate(f.tell())
 
@@ -267,10 +289,14 @@ def main():
     p.add_argument("--arch", choices=("llama", "deepseek2", "qwen3moe"), default="llama")
     p.add_argument("--type", choices=sorted(TYPES), default="Q8_0")
     for name, value in (("layers", 22), ("width", 2048), ("ff", 5632), ("heads", 32), ("kv-heads", 4),
-                        ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2), ("parts", 0)):
+                        ("vocab", 32000), ("context", 8192), ("experts", 0), ("experts-used", 2), ("parts", 0),
+                        ("predictors", 0)):
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--sparse", action="store_true")
+    p.add_argument("--active", type=float, default=0.1)
     a = p.parse_args()
+    if a.predictors and (a.arch != "llama" or a.experts or not 0 < a.active < 1):
+        p.error("--predictors needs --arch llama without experts, and a share --active between 0 and 1")
     rng, pools, rows = random.Random(1), {}, list(tensors(a))
     if not a.parts:
         write_file(a.out, model_keys(a), rows, a, pools, rng)
