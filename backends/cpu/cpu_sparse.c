@@ -119,7 +119,7 @@ static void multiply(const piece *p, const mr_tensor *w, const int32_t *neurons,
         int32_t n = mr_min_i32(PAIR, count - at), n_panels = (n + MR_PANEL - 1) / MR_PANEL;
         const mr_repack_args repack = {.type = w->type,
                                        .k = w->ne[0],
-                                       .n = n,
+                                       .n = count - at,
                                        .src = cpu_data(w),
                                        .src_row_bytes = w->row_bytes,
                                        .dst = p->panels,

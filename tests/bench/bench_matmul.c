@@ -175,7 +175,7 @@ static bool fill_weights(bench *b, mr_type type, int32_t k, double *out_repack_g
             memcpy(src + i, &(float){0.01f}, 4);
         else
             mr_block_set_scale(type, src + i, small, small);
-    mr_repack_args args = {type, k, SOURCE_ROWS, src, row_bytes, b->weights};
+    mr_repack_args args = {type, k, SOURCE_ROWS, src, row_bytes, b->weights, NULL};
     int64_t start = mr_clock_now_ns();
     size_t done = 0;
     for (; done + panel_bytes * (SOURCE_ROWS / MR_PANEL) <= b->weight_bytes;

@@ -48,7 +48,8 @@ static void make_matrices(product_problem *p, product_layout layout, values kind
         for (size_t n = 0; n < (size_t)s->n; n++)
             random_weights(&p->random, kind, s->type, s->k, file + n * p->file_row_bytes);
         layout.repack(&(cuda_repack){s->type, s->k, s->n, file, p->panels + m * p->matrix_bytes});
-        mr_repack_args args = {s->type, s->k, s->n, file, p->file_row_bytes, p->cpu_panels + m * p->cpu_matrix_bytes};
+        mr_repack_args args = {s->type, s->k, s->n, file, p->file_row_bytes, p->cpu_panels + m * p->cpu_matrix_bytes,
+                               NULL};
         mr_repack(&args, 0, (s->n + MR_PANEL - 1) / MR_PANEL);
     }
     assert_int_equal(p->panels[p->matrix_bytes * (size_t)s->n_matrices], GUARD);

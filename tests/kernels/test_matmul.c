@@ -101,7 +101,7 @@ static uint8_t *panels_create(const problem *p, int32_t n) {
     size_t bytes = mr_panel_bytes(p->type, p->k) * (size_t)n_panels;
     uint8_t *w = aligned(bytes);
     memset(w, GUARD, bytes);
-    mr_repack_args args = {p->type, p->k, n, p->file, p->file_row_bytes, w};
+    mr_repack_args args = {p->type, p->k, n, p->file, p->file_row_bytes, w, NULL};
     mr_repack(&args, n_panels / 2, n_panels); /* in two calls, as two threads do */
     mr_repack(&args, 0, n_panels / 2);
     return w;

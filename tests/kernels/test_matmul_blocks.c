@@ -33,7 +33,7 @@ static void check_type(mr_type type, int32_t k) {
         random_weights(&r, VALUES_PLAIN, type, k, file + n * file_row);
     for (size_t row = 0; row < MAX_ROWS; row++)
         random_activations(&r, VALUES_PLAIN, type, k, a + row * a_row);
-    mr_repack(&(mr_repack_args){type, k, N, file, file_row, w}, 0, N_PANELS);
+    mr_repack(&(mr_repack_args){type, k, N, file, file_row, w, NULL}, 0, N_PANELS);
     mr_matmul_args args = {.w = w, .k = k, .n = N, .a = a, .a_row_bytes = a_row, .y_row_bytes = sizeof got[0]};
     mr_panel_type panel = mr_panel_of(type);
     mr_matmul_fn *scalar = mr_kernels_get(MR_ISA_SCALAR)->matmul[panel];

@@ -94,21 +94,44 @@ static void repack_f32(uint8_t *dst, const row_ptrs rows, int32_t k) {
     repack_elems(dst, rows, (size_t)k);
 }
 
-/* Moves two columns of two rows at a time. */
-static void repack_f16(uint8_t *dst, const row_ptrs rows, int32_t k) {
-    enum { COLUMNS = 16 }; /* of a row before the next row's: they lie in few cache lines of the panel */
-    size_t pairs = (size_t)k / 2 * 2;
-    for (size_t first = 0; first < pairs; first += COLUMNS) {
-        size_t last = pairs - first < COLUMNS ? pairs : first + COLUMNS;
-        for (size_t r = 0; r < MR_PANEL; r += 2)
-            for (size_t i = first; i < last; i += 2) {
-                uint32_t a = load32(rows[r] + 2 * i), b = load32(rows[r + 1] + 2 * i);
-                store32(dst + (i * MR_PANEL + r) * 2, (a & 0xffffu) | b << 16);
-                store32(dst + ((i + 1) * MR_PANEL + r) * 2, a >> 16 | (b & 0xffff0000u));
-            }
+/* Eight elements of 16 bits of a row. */
+typedef uint16_t halves __attribute__((vector_size(16)));
+
+/* Takes elements 0 to 3 of a and b in turn, or elements 4 to 7. */
+#define MIX_LOW(a, b) SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define MIX_HIGH(a, b) SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+
+/* Moves columns [column, column + 8) of rows r .. r + 7. Each of three steps mixes rows that are four apart. */
+static inline void move_8x8(uint8_t *dst, const row_ptrs rows, int r, size_t column) {
+    halves a[8], b[8];
+    for (int i = 0; i < 8; i++)
+        memcpy(&a[i], rows[r + i] + 2 * column, sizeof a[i]);
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < 4; i++) {
+            b[2 * i] = MIX_LOW(a[i], a[i + 4]);
+            b[2 * i + 1] = MIX_HIGH(a[i], a[i + 4]);
+        }
+        memcpy(a, b, sizeof a);
     }
-    for (size_t r = 0; r < MR_PANEL && k % 2; r++)
-        memcpy(dst + (pairs * MR_PANEL + r) * 2, rows[r] + 2 * pairs, 2);
+    for (size_t i = 0; i < 8; i++)
+        memcpy(dst + ((column + i) * MR_PANEL + (size_t)r) * 2, &a[i], sizeof a[i]);
+}
+
+/* next: the rows of the next panel, which are prefetched. */
+static void repack_f16(uint8_t *dst, const row_ptrs rows, const row_ptrs next, int32_t k) {
+    enum { COLUMNS = 32 }; /* a cache line of a row */
+    size_t whole = (size_t)k / 8 * 8;
+    for (size_t first = 0; first < whole; first += COLUMNS) {
+        size_t last = whole - first < COLUMNS ? whole : first + COLUMNS;
+        for (int r = 0; r < MR_PANEL; r++)
+            __builtin_prefetch(next[r] + 2 * first);
+        for (size_t column = first; column < last; column += 8)
+            for (int r = 0; r < MR_PANEL; r += 8)
+                move_8x8(dst, rows, r, column);
+    }
+    for (size_t column = whole; column < (size_t)k; column++)
+        for (size_t r = 0; r < MR_PANEL; r++)
+            memcpy(dst + (column * MR_PANEL + r) * 2, rows[r] + 2 * column, 2);
 }
 
 /* Moves pairs of columns as one element. */
@@ -403,11 +426,12 @@ size_t mr_panel_bytes(mr_type type, int32_t k) {
     return panel == MR_PANEL_NONE || k % mr_type_get(type)->block_elems ? 0 : mr_panel_type_bytes(panel, k);
 }
 
-/* How to move the blocks of a row: they lie src_step apart in the file and dst_step apart in the panel. The rows of the
- * next panel lie `ahead` bytes behind. */
+/* How to move the blocks of a row: they lie src_step apart in the file and dst_step apart in the panel. next: the rows
+ * of the next panel. */
 typedef struct block_walk {
     uint8_t *dst;
-    size_t n_blocks, dst_step, src_step, ahead;
+    size_t n_blocks, dst_step, src_step;
+    const uint8_t *const *next;
 } block_walk;
 
 static inline __attribute__((always_inline)) void walk(const block_walk *w, const row_ptrs rows,
@@ -419,7 +443,7 @@ static inline __attribute__((always_inline)) void walk(const block_walk *w, cons
                 src[i] = rows[r + i] + b * w->src_step;
             for (int i = 0; i < LANES; i++) /* processors do not notice 16 rows side by side as streams */
                 for (size_t at = 0; at < w->src_step; at += 64)
-                    __builtin_prefetch(src[i] + w->ahead + at);
+                    __builtin_prefetch(w->next[r + i] + b * w->src_step + at);
             block(w->dst + b * w->dst_step, r, src);
         }
 }
@@ -465,13 +489,13 @@ static void repack_other(mr_type type, const block_walk *w, const row_ptrs rows)
         }
 }
 
-static void repack_panel(mr_type type, int32_t k, uint8_t *dst, const row_ptrs rows) {
+static void repack_panel(mr_type type, int32_t k, uint8_t *dst, const row_ptrs rows, const row_ptrs next) {
     if (type == MR_TYPE_F32) {
         repack_f32(dst, rows, k);
         return;
     }
     if (type == MR_TYPE_F16) {
-        repack_f16(dst, rows, k);
+        repack_f16(dst, rows, next, k);
         return;
     }
     if (type == MR_TYPE_BF16) {
@@ -480,22 +504,28 @@ static void repack_panel(mr_type type, int32_t k, uint8_t *dst, const row_ptrs r
     }
     const mr_type_info *info = mr_type_get(type);
     size_t n_blocks = (size_t)(k / info->block_elems);
-    block_walk w = {dst, n_blocks, mr_panel_bytes(type, k) / n_blocks, (size_t)info->block_bytes,
-                    MR_PANEL * n_blocks * (size_t)info->block_bytes};
+    block_walk w = {dst, n_blocks, mr_panel_bytes(type, k) / n_blocks, (size_t)info->block_bytes, next};
     if (!repack_fast(type, &w, rows))
         repack_other(type, &w, rows);
 }
 
+/* The rows of a panel. Behind the last row of the matrix, the row stands again; its results are not used. */
+static void find_rows(const mr_repack_args *args, int32_t panel, row_ptrs out) {
+    for (int r = 0; r < MR_PANEL; r++) {
+        int64_t row = (int64_t)panel * MR_PANEL + r;
+        row = row < args->n ? row : args->n - 1;
+        row = args->rows ? args->rows[row] : row;
+        out[r] = args->src + (size_t)row * args->src_row_bytes;
+    }
+}
+
 void mr_repack(const mr_repack_args *args, int32_t panel_first, int32_t panel_last) {
     size_t panel_bytes = mr_panel_bytes(args->type, args->k);
+    row_ptrs rows, next;
+    find_rows(args, panel_first, rows);
     for (int32_t p = panel_first; p < panel_last; p++) {
-        row_ptrs rows;
-        for (int r = 0; r < MR_PANEL; r++) {
-            int64_t row = (int64_t)p * MR_PANEL + r;
-            row = row < args->n ? row : args->n - 1; /* behind the last row, the row again; its results are not used */
-            row = args->rows ? args->rows[row] : row;
-            rows[r] = args->src + (size_t)row * args->src_row_bytes;
-        }
-        repack_panel(args->type, args->k, args->dst + (size_t)p * panel_bytes, rows);
+        find_rows(args, p + 1, next);
+        repack_panel(args->type, args->k, args->dst + (size_t)p * panel_bytes, rows, next);
+        memcpy(rows, next, sizeof rows);
     }
 }
