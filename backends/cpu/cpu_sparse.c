@@ -14,10 +14,11 @@
 
 enum {
     PAIR = 2 * MR_PANEL,    /* kernels take panels in pairs */
-    PIECE_NEURONS = 128,    /* neurons of which all gates are computed before their ups */
+    PIECE_NEURONS = 256,    /* neurons of which all gates are computed before their ups */
     PIECE_ROWS = 168,       /* two row blocks of the matmul kernels (matmul_tiles.h) */
     TASK_BYTES = 256 << 10, /* least weights of a task, as in cpu_ops.c */
     TASKS_PER_THREAD = 8,
+    AXPY_TASKS = 4, /* for each thread: memory is slow to give short pieces of rows */
 };
 
 /* --- Which neurons ------------------------------------------------------------------------------------------------ */
@@ -113,7 +114,7 @@ static size_t pair_bytes(const cpu_node *n) {
 }
 
 /* Multiplies the rows of the piece by rows neurons[0 .. count) of w: y [n_rows][PIECE_NEURONS]. */
-static void multiply(const piece *p, const mr_tensor *w, const int32_t *neurons, int32_t count, float *y) {
+static void multiply_panels(const piece *p, const mr_tensor *w, const int32_t *neurons, int32_t count, float *y) {
     const mr_tensor *a = p->n->in[2];
     for (int32_t at = 0; at < count; at += PAIR) {
         int32_t n = mr_min_i32(PAIR, count - at), n_panels = (n + MR_PANEL - 1) / MR_PANEL;
@@ -134,6 +135,26 @@ static void multiply(const piece *p, const mr_tensor *w, const int32_t *neurons,
         mr_repack(&repack, 0, n_panels);
         p->be->kernels->matmul[mr_panel_of(w->type)](&args, 0, n_panels, 0, p->n_rows);
     }
+}
+
+/* The same. A few rows of activations take the listed rows of w as they are, where there is a kernel for the type. */
+static void multiply(const piece *p, const mr_tensor *w, const int32_t *neurons, int32_t count, float *y) {
+    const mr_tensor *a = p->n->in[2];
+    if (w->type != MR_TYPE_F16 || p->n_rows > MR_LISTED_ROWS) {
+        multiply_panels(p, w, neurons, count, y);
+        return;
+    }
+    const mr_listed_args args = {.w = cpu_data(w),
+                                 .w_row_bytes = w->row_bytes,
+                                 .k = w->ne[0],
+                                 .list = neurons,
+                                 .n = count,
+                                 .a = cpu_float_row(a, p->row),
+                                 .a_row_bytes = a->row_bytes,
+                                 .y = y,
+                                 .y_row_bytes = PIECE_NEURONS * sizeof *y,
+                                 .n_rows = p->n_rows};
+    p->be->kernels->listed_f16(&args);
 }
 
 /* Sets the gates of neurons outside of a row's own set to zero. Returns how many neurons have a gate above zero in some
@@ -271,7 +292,7 @@ int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n, int32_t
     if (n->node->op == MR_OP_ACTIVE)
         return mr_min_i32(mr_count_partitions(n->in[0]->ne[0]), most);
     if (n->node->op == MR_OP_AXPY)
-        return mr_min_i32((n->in[0]->ne[0] + MR_AXPY_COLUMNS - 1) / MR_AXPY_COLUMNS, most);
+        return mr_min_i32((n->in[0]->ne[0] + MR_AXPY_COLUMNS - 1) / MR_AXPY_COLUMNS, be->n_threads * AXPY_TASKS);
     int32_t n_active = find_neurons(n).n, n_pairs = (n_active + PAIR - 1) / PAIR;
     int64_t bytes = (int64_t)n_active * (int64_t)n->in[0]->row_bytes;
     int64_t n_tasks = mr_min_i32(n_pairs, (int32_t)(bytes / TASK_BYTES > most ? most : bytes / TASK_BYTES));

@@ -129,6 +129,22 @@ typedef void mr_glu_fn(const float *gate, const float *up, float *y, int32_t n, 
 /* Rule C: y[n] = x[n] held below the cap; x and y may be the same. */
 typedef void mr_soft_cap_fn(const float *x, float *y, int32_t n, float cap);
 
+/* Products of single rows of a matrix in the layout of the file, which a list names: rule M. */
+typedef struct mr_listed_args {
+    const uint8_t *w;
+    size_t w_row_bytes;
+    int32_t k;
+    const int32_t *list; /* [n] rows of w */
+    int32_t n;
+    const float *a; /* [n_rows][k] */
+    size_t a_row_bytes;
+    float *y; /* [n_rows][n] */
+    size_t y_row_bytes;
+    int32_t n_rows; /* 1 to MR_LISTED_ROWS */
+} mr_listed_args;
+enum { MR_LISTED_ROWS = 4 };
+typedef void mr_listed_fn(const mr_listed_args *args);
+
 /* --- Sums of rows: rule S ----------------------------------------------------------------------------------------- */
 typedef struct mr_axpy_args {
     const uint8_t *w; /* the matrix in the layout of the file */

@@ -246,14 +246,19 @@ def tensor_bytes(type_name, columns, rows, n):
     return columns * rows * max(n, 1) // TYPES[type_name][1] * TYPES[type_name][2]
 
 
-def write_file(path, keys, rows, a, pools, rng):
+def header(keys, rows, a):
     infos, offset = [], 0
     for name, kind, columns, n_rows, n in rows:
         dims = [columns, n_rows, n][: 1 if n == 0 else 2 if n == 1 else 3]
         infos.append(text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, TYPES[kind][0], offset))
         offset += -(-tensor_bytes(kind, columns, n_rows, n) // ALIGNMENT) * ALIGNMENT
+    return ((b"PWRI" if a.predictors else b"GGUF") + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) +
+            b"".join(infos))
+
+
+def write_file(path, keys, rows, a, pools, rng):
     with open(path, "wb") as f:
-        f.write((b"PWRI" if a.predictors else b"GGUF") + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(keys) + b"".join(infos))
+        f.write(header(keys, rows, a))
         for name, kind, columns, n_rows, n in rows:
             f.write(bytes(-f.tell() % ALIGNMENT))
             if n == 0 and name.endswith(".weight"):
@@ -267,6 +272,20 @@ def write_file(path, keys, rows, a, pools, rng):
                 write_tensor(f, kind, columns * n_rows * max(n, 1), pools[kind, mean], rng)
         f.write(bytes(-f.tell() % ALIGNMENT))
         f.truncate(f.tell())
+
+
+def rewrite_predictors(path, a):
+    """Gives the predictors of a file that this program has written with the same options another share a.active."""
+    rng, rows = random.Random(2), list(tensors(a))
+    pool = random_blocks("F16", rng, predictor_mean(a))
+    at = len(header(model_keys(a), rows, a))
+    with open(path, "r+b") as f:
+        for name, kind, columns, n_rows, n in rows:
+            at += -at % ALIGNMENT
+            if name.endswith("fc2.weight"):
+                f.seek(at)
+                write_tensor(f, kind, columns * n_rows, pool, rng)
+            at += tensor_bytes(kind, columns, n_rows, n)
 
 
 def cut(rows, n):
@@ -283,7 +302,7 @@ def split_keys(idx, n, n_tensors):
             text("split.tensors.count") + struct.pack("<Ii", 5, n_tensors)]
 
 
-def main():
+def parser():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out")
     p.add_argument("--arch", choices=("llama", "deepseek2", "qwen3moe"), default="llama")
@@ -294,6 +313,11 @@ def main():
         p.add_argument("--" + name, type=int, default=value)
     p.add_argument("--sparse", action="store_true")
     p.add_argument("--active", type=float, default=0.1)
+    return p
+
+
+def main():
+    p = parser()
     a = p.parse_args()
     if a.predictors and (a.arch != "llama" or a.experts or not 0 < a.active < 1):
         p.error("--predictors needs --arch llama without experts, and a share --active between 0 and 1")

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/kernels/vec_avx512.h"
 
-enum { AXPY_VECTORS = 16 };
-
 #include "backends/cpu/kernels/axpy_vec.h"
 
 void mr_axpy_avx512(const mr_axpy_args *args, int32_t first, int32_t last) {

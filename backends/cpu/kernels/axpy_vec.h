@@ -1,7 +1,5 @@
 /* backends/cpu/kernels/axpy_vec.h - sums of rows by rule S on 16 lanes, with the same bits as axpy_scalar.c. Lanes are
- * columns. Include it after vec_avx512.h or the like, with AXPY_VECTORS: how many sums of 16 columns stay in registers.
- * A row is read in pieces of AXPY_VECTORS * 16 columns, which begin anywhere in memory for each neuron: so those of the
- * next neurons are prefetched. Threads: pure functions. */
+ * columns. Include it after vec_avx512.h or the like. Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_AXPY_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_AXPY_VEC_H
@@ -9,7 +7,10 @@
 #include "backends/cpu/kernels.h"
 #include "engine/tensor/quant.h"
 
-enum { AXPY_AHEAD = 4 }; /* neurons whose rows are prefetched */
+enum {
+    AXPY_AHEAD = 2,      /* the row of so many neurons behind is prefetched */
+    AXPY_COLUMNS = 1024, /* whose sums fit into the first cache */
+};
 
 /* Columns [column, column + 16) of a row as numbers. column is a multiple of 16. */
 MR_ALWAYS_INLINE v16 axpy_weights(mr_type type, const uint8_t *row, int32_t column) {
@@ -28,32 +29,35 @@ MR_ALWAYS_INLINE v16 axpy_weights(mr_type type, const uint8_t *row, int32_t colu
     return v16_mul(v16_set1_f16(b->d), v16_sub(v16_load_u8(q), v16_set1(8.0f)));
 }
 
-/* Sums n * 16 columns from `column` on. n is a constant. */
-MR_ALWAYS_INLINE void axpy_piece(const mr_axpy_args *args, mr_type type, int32_t column, int n) {
-    v16 acc[16];
-    size_t block = (size_t)mr_type_get(type)->block_elems, bytes = (size_t)mr_type_get(type)->block_bytes;
-    size_t first = (size_t)column / block * bytes, length = (size_t)n * 16 / block * bytes;
-    for (int v = 0; v < n; v++)
-        acc[v] = v16_set1(0.0f);
+/* Sums columns [first, last): a multiple of 32, a block of Q8_0. The sums stay in the first cache, so that a row is read
+ * in one long piece; what is read of the row after the next ones is prefetched between. */
+MR_ALWAYS_INLINE void axpy_piece(const mr_axpy_args *args, mr_type type, int32_t first, int32_t last) {
+    float acc[AXPY_COLUMNS], *y = args->y + first;
+    size_t bytes = (size_t)mr_type_get(type)->block_bytes * 32 / (size_t)mr_type_get(type)->block_elems;
+    for (int32_t d = 0; d < last - first; d += 16)
+        v16_store(acc + d, v16_set1(0.0f));
     for (int32_t i = 0; i < args->n; i++) {
+        int32_t later = args->neurons[mr_min_i32(i + AXPY_AHEAD, args->n - 1)];
         const uint8_t *row = args->w + (size_t)args->neurons[i] * args->w_row_bytes;
-        const uint8_t *ahead =
-            args->w + (size_t)args->neurons[mr_min_i32(i + AXPY_AHEAD, args->n - 1)] * args->w_row_bytes;
+        const uint8_t *ahead = args->w + (size_t)later * args->w_row_bytes + (size_t)(first / 32) * bytes;
         v16 h = v16_set1(args->h[i]);
-        for (size_t at = 0; at < length; at += 64)
-            __builtin_prefetch(ahead + first + at);
-        for (int v = 0; v < n; v++)
-            acc[v] = v16_fma(axpy_weights(type, row, column + 16 * v), h, acc[v]);
+        for (int32_t d = 0; d < last - first; d += 32, ahead += bytes) {
+            __builtin_prefetch(ahead);
+            v16 low = v16_fma(axpy_weights(type, row, first + d), h, v16_load(acc + d));
+            v16 high = v16_fma(axpy_weights(type, row, first + d + 16), h, v16_load(acc + d + 16));
+            v16_store(acc + d, low);
+            v16_store(acc + d + 16, high);
+        }
     }
-    for (int v = 0; v < n; v++)
-        v16_store(args->y + column + 16 * v, v16_add(v16_load(args->y + column + 16 * v), acc[v]));
+    for (int32_t d = 0; d < last - first; d += 16)
+        v16_store(y + d, v16_add(v16_load(y + d), v16_load(acc + d)));
 }
 
 MR_ALWAYS_INLINE void axpy_type(const mr_axpy_args *args, mr_type type, int32_t first, int32_t last) {
-    for (; last - first >= 16 * AXPY_VECTORS; first += 16 * AXPY_VECTORS)
-        axpy_piece(args, type, first, AXPY_VECTORS);
-    for (; last - first >= 32; first += 32) /* a block of Q8_0 */
-        axpy_piece(args, type, first, 2);
+    for (int32_t next; last - first >= 32; first = next) {
+        next = first + mr_min_i32(AXPY_COLUMNS, (last - first) / 32 * 32);
+        axpy_piece(args, type, first, next);
+    }
     if (first < last)
         mr_axpy_scalar(args, first, last);
 }
