@@ -103,7 +103,8 @@ static void run_gate_ups(trial *t) {
     case_part(t, MR_OP_SPARSE_GATE_UP, MR_DIGEST_NO_TYPE);
     for (int32_t i = 0; i < 2 * CASE_COUNT(CASES); i++) {
         mr_type type = i % 2 ? MR_TYPE_Q4_0 : MR_TYPE_F16;
-        bool shows_gate = i == 2 * CASE_COUNT(CASES) - 2; /* nothing behind the last product with floats rounds its bits */
+        /* Nothing rounds the bits of the last product with floats. */
+        bool shows_gate = i == 2 * CASE_COUNT(CASES) - 2;
         mr_relu_unit unit = shows_gate ? MR_RELU_ALONE : CASES[i / 2].unit;
         mr_node n = case_begin(t, MR_OP_SPARSE_GATE_UP, CASES[i / 2].rows);
         n.in[0] = file_matrix(t, type, 3 * i);

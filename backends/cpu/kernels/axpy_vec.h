@@ -29,8 +29,8 @@ MR_ALWAYS_INLINE v16 axpy_weights(mr_type type, const uint8_t *row, int32_t colu
     return v16_mul(v16_set1_f16(b->d), v16_sub(v16_load_u8(q), v16_set1(8.0f)));
 }
 
-/* Sums columns [first, last): a multiple of 32, a block of Q8_0. The sums stay in the first cache, so that a row is read
- * in one long piece; what is read of the row after the next ones is prefetched between. */
+/* Sums columns [first, last), whose number is a multiple of 32: of blocks of Q8_0. The sums stay in the first cache, so
+ * that a row is read in one long piece. Meanwhile the same piece of a later row is prefetched. */
 MR_ALWAYS_INLINE void axpy_piece(const mr_axpy_args *args, mr_type type, int32_t first, int32_t last) {
     float acc[AXPY_COLUMNS], *y = args->y + first;
     size_t bytes = (size_t)mr_type_get(type)->block_bytes * 32 / (size_t)mr_type_get(type)->block_elems;

@@ -1,9 +1,9 @@
-/* backends/cpu/kernels/listed_vec.h - products of listed rows by rule M, with the same bits as listed_scalar.c. Lanes are
- * rows of the matrix: 16 rows by 8 columns are transposed in registers, and each column is multiplied. So no weight goes
- * through memory again, as it does when rows are repacked into panels: with one row of activations, that takes longer
- * than the product. Rows begin anywhere in memory, so those of the next lanes are prefetched.
- * Include it behind transpose_16x8, which gives the columns as floats, and vec_avx512.h or the like.
- * Threads: pure functions. */
+/* backends/cpu/kernels/listed_vec.h - products of listed rows by rule M, with the same bits as listed_scalar.c.
+ * Lanes are rows of the matrix: 16 rows by 8 columns are transposed in registers, and each column is multiplied. So
+ * no weight goes through memory again, as it does when rows are repacked into panels: with one row of activations,
+ * that takes longer than the product. Rows begin anywhere in memory, so those of the next lanes are prefetched.
+ * Include it behind transpose_16x8, which gives the columns as floats, and vec_avx512.h or the like. Threads: pure
+ * functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_LISTED_VEC_H
 #define MR_BACKENDS_CPU_KERNELS_LISTED_VEC_H
