@@ -111,6 +111,7 @@ static tiny_model *make_model_with(const char *arch, mr_type type, int32_t n_exp
     d.vocab_size = 90;
     d.n_experts = n_experts;
     d.n_experts_used = n_experts / 2;
+    d.n_predictor = strcmp(arch, "bamboo") == 0 ? 32 : 0;
     tiny_model *m = tiny_model_create(&d);
     memset(want, 0, sizeof(logits));
     run_on(m, &(mr_backends){.n = 0}, 1, want);
@@ -142,6 +143,8 @@ static void check_model(const char *arch, mr_type type, int32_t n_experts) {
         BIT(MR_OP_TAKE_ROWS),
         BIT(MR_OP_ROUTE) | BIT(MR_OP_GLU) | BIT(MR_OP_EXPERT_SUM),
         BIT(MR_OP_EXPERT_ROWS),
+        BIT(MR_OP_ACTIVE) | BIT(MR_OP_AXPY) | BIT(MR_OP_MATMUL),
+        TEST_DEVICE_ALL_OPS & ~(BIT(MR_OP_RELU) | BIT(MR_OP_ACTIVE) | BIT(MR_OP_SPARSE_GATE_UP) | BIT(MR_OP_AXPY)),
     };
     static logits want;
     tiny_model *m = make_model_with(arch, type, n_experts, want);
@@ -154,7 +157,7 @@ static void check_model(const char *arch, mr_type type, int32_t n_experts) {
         uint64_t seed = SEED + (uint64_t)i;
         test_device_options o[3];
         for (uint64_t k = 0; k < 3; k++)
-            o[k] = ops_of((uint32_t)(mr_rng_u64(seed, 50 + k, 0) >> 40) & TEST_DEVICE_ALL_OPS, seed + k);
+            o[k] = ops_of((uint32_t)(mr_rng_u64(seed, 50 + k, 0) >> 32) & TEST_DEVICE_ALL_OPS, seed + k);
         int32_t whole[] = {i % 3, (i + 1) % 2, 1};
         check_layers(m, want, o, 1 + i % 3, whole);
     }
@@ -167,6 +170,7 @@ static void test_the_bits_do_not_depend_on_the_device(void **state) {
     check_model("qwen2", MR_TYPE_F16, 0);
     check_model("qwen3", MR_TYPE_Q4_K, 0);
     check_model("llama", MR_TYPE_Q8_0, 6);
+    check_model("bamboo", MR_TYPE_F16, 0);
 }
 
 /* Devices that do everything: only ids and logits cross the border. */
