@@ -103,12 +103,11 @@ bool cpu_supports_sparse(const mr_tensor *tensors, const mr_node *n);
 size_t cpu_sparse_scratch_bytes(const cpu_node *n);
 /* Number of tasks of an ACTIVE, SPARSE_GATE_UP or AXPY node. Call this when the node's group begins: the active neurons
  * are known. */
-int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n, int32_t n_rows);
+int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n);
 void cpu_run_active(const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks);
 void cpu_run_sparse_gate_up(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
                             int thread_idx);
-void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
-                  int thread_idx);
+void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks);
 
 /* Cuts [0, total) into n_parts, and returns where part idx begins. */
 static inline int32_t cpu_cut_at(int32_t total, int32_t idx, int32_t n_parts) {

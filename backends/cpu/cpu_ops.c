@@ -96,7 +96,7 @@ int32_t cpu_count_tasks(const cpu_backend *be, const cpu_node *n, const mr_run *
     case MR_OP_ACTIVE:
     case MR_OP_SPARSE_GATE_UP:
     case MR_OP_AXPY:
-        return cpu_count_sparse_tasks(be, n, n_rows);
+        return cpu_count_sparse_tasks(be, n);
     case MR_OP_TABLE_WRITE:
         return 1;
     case MR_OP_KV_COPY:
@@ -350,7 +350,7 @@ void cpu_run_task(const cpu_backend *be, const cpu_node *n, const mr_run *run, i
         cpu_run_sparse_gate_up(be, n, n_rows, idx, n_tasks, thread_idx);
         return;
     case MR_OP_AXPY:
-        cpu_run_axpy(be, n, n_rows, idx, n_tasks, thread_idx);
+        cpu_run_axpy(be, n, n_rows, idx, n_tasks);
         return;
     case MR_OP_TABLE_WRITE:
         cpu_run_table_write(n, n_rows);

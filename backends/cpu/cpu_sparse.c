@@ -2,9 +2,10 @@
  * active ones, computes their units, and adds up their rows.
  *
  * Matrices lie in the layout of the file, with a row for each neuron. The rows of active neurons are repacked into
- * panels in scratch, two at a time, and an ordinary kernel multiplies the panels: so there is nothing but rule M. The
- * rows of a step share the union of their active neurons, and each row keeps the results of its own set only. up is
- * computed for neurons whose gate some row has above zero. */
+ * panels in scratch, two at a time, and an ordinary kernel multiplies the panels: so there is nothing but rule M. A
+ * few rows of a step take the rows of F16 matrices as they are. The rows of a step share the union of their active
+ * neurons, and each row keeps the results of its own set only. up is computed for neurons whose gate some row has
+ * above zero. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
@@ -245,17 +246,15 @@ static int32_t list_factors(const float *h, int32_t first, int32_t last, int32_t
     return n;
 }
 
-/* Columns of a task. The tasks of a node divide the columns, so that no sum is divided. The partitions are the outer
- * loop: their weights stay in the cache for all rows. */
-void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks,
-                  int thread_idx) {
+/* Some columns of all rows. The tasks of a node divide the columns, so that no sum is divided. The partitions are the
+ * outer loop: their weights stay in the cache for all rows. */
+void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks) {
     const mr_tensor *w = n->in[0], *add = n->in[2];
     int32_t n_units = (w->ne[0] + MR_AXPY_COLUMNS - 1) / MR_AXPY_COLUMNS, n_neurons = w->ne[1];
     int32_t first = cpu_cut_at(n_units, idx, n_tasks) * MR_AXPY_COLUMNS;
     int32_t last = mr_min_i32(cpu_cut_at(n_units, idx + 1, n_tasks) * MR_AXPY_COLUMNS, w->ne[0]);
     int32_t neurons[MR_PARTITION + 1];
     float factors[MR_PARTITION + 1];
-    (void)thread_idx;
     for (int32_t row = 0; row < n_rows; row++)
         memset(cpu_float_row(n->out, row) + first, 0, (size_t)(last - first) * sizeof(float));
     for (int32_t at = 0; at < n_neurons; at += MR_PARTITION)
@@ -286,9 +285,8 @@ size_t cpu_sparse_scratch_bytes(const cpu_node *n) {
     return n->node->op == MR_OP_SPARSE_GATE_UP ? gate_up_scratch_bytes(n) : 0;
 }
 
-int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n, int32_t n_rows) {
+int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n) {
     int32_t most = be->n_threads * TASKS_PER_THREAD;
-    (void)n_rows;
     if (n->node->op == MR_OP_ACTIVE)
         return mr_min_i32(mr_count_partitions(n->in[0]->ne[0]), most);
     if (n->node->op == MR_OP_AXPY)
