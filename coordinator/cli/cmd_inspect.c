@@ -169,7 +169,8 @@ static mr_status print_text(const inspected *f, mr_err *err) {
     if (mr_gguf_n_parts(f->gguf) > 1)
         snprintf(parts, sizeof parts, " in %" PRId32 " parts", mr_gguf_n_parts(f->gguf));
     mr_status status =
-        mr_output_printf(&out, "%s: GGUF version %" PRIu32 ", %s%s\n", f->path, mr_gguf_version(f->gguf), bytes, parts)
+        mr_output_printf(&out, "%s: GGUF version %" PRIu32 ", %s%s%s\n", f->path, mr_gguf_version(f->gguf), bytes,
+                         parts, mr_gguf_is_sparse(f->gguf) ? ", sparse (magic PWRI)" : "")
             ? MR_OK
             : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     if (status == MR_OK)
