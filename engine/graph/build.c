@@ -548,12 +548,12 @@ int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {
 }
 
 int32_t mr_graph_top(mr_graph *g, int32_t logits) {
-    const mr_tensor *t = want(g, logits, MR_TYPE_F32, 0, "logits of top");
+    const mr_tensor *t = graph_want(g, logits, MR_TYPE_F32, 0, "logits of top");
     if (!t)
         return MR_NO_TENSOR;
     if (t->row_count != MR_ROWS_OUT)
-        return fail(g, MR_E_INVALID, "top: the logits must have the row count of outputs");
-    int32_t out = new_tensor(g, "top", MR_TYPE_I32, MR_TOP_COLUMNS, MR_ROWS_TOP, MR_STORAGE_WORK);
+        return graph_fail(g, MR_E_INVALID, "top: the logits must have the row count of outputs");
+    int32_t out = graph_new_tensor(g, "top", MR_TYPE_I32, MR_TOP_COLUMNS, MR_ROWS_TOP, MR_STORAGE_WORK);
     mr_node *n = graph_add_node(g, MR_OP_TOP, out);
     if (!n)
         return MR_NO_TENSOR;
