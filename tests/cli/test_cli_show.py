@@ -46,7 +46,7 @@ class Help(cli.Case):
             self.assertIn(word, text)
         self.assertRegex(self.good("--version").decode(), r"^millrace \d+\.\d+\.\d+\ncommit: ([0-9a-z.-]+-)?[0-9a-f]{7,}(-dirty)?\n"
                          r"MPI: (Open MPI v[45]\..*|none)\ninstruction sets: scalar(, \w+)*\n"
-                         r"backend cpu: .*\nbackend cuda: .*\nbackend blas: .*\n$")
+                         r"backend cpu: .*\nbackend cuda: .*\n(  .*\n)*backend blas: .*\n$")
 
     def test_instruction_sets(self):
         """--version names those of this CPU, whatever caps them, by names that MILLRACE_CPU_ISA takes."""
