@@ -29,7 +29,8 @@ BUSY_S = 5  # what a busy machine may add
 
 def build(mpicc):
     """Millrace in BUILD."""
-    options = ["-DCMAKE_BUILD_TYPE=Release", "-DMILLRACE_TESTS=OFF", "-DMILLRACE_MPI=ON", "-DMPI_C_COMPILER=" + mpicc]
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DMILLRACE_TESTS=OFF", "-DMILLRACE_MPI=ON", "-DMILLRACE_CUDA=OFF",
+               "-DMPI_C_COMPILER=" + mpicc]
     for command in (["cmake", "-G", "Ninja", "-S", ROOT, "-B", BUILD, *options],
                     ["cmake", "--build", BUILD, "-j", "2", "--target", "millrace"]):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
