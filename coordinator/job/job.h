@@ -36,16 +36,23 @@ typedef struct mr_stage_report {
     uint64_t fetched_bytes; /* of the model file, received from other ranks */
 } mr_stage_report;
 
+/* One incarnation of the pipeline. */
+typedef struct mr_epoch_config {
+    const mr_plan *plan; /* copied */
+    uint32_t number;
+    int32_t n_kv_blocks; /* of MR_WIRE_BLOCK_TOKENS tokens */
+    /* Times of the stages that were measured before; copied. NULL: the job learns the times from its first steps. */
+    const mr_pipeline_times *times;
+} mr_epoch_config;
+
 typedef struct mr_job_config {
     const mr_model_info *info;
-    const mr_plan *plan; /* copied */
     mr_channel *channel;
-    uint32_t epoch;
+    mr_epoch_config epoch; /* the first one */
     int32_t max_rows;      /* rows of one step: the prefill chunk */
     int32_t max_out_rows;  /* rows of one step that bring logits */
     int32_t max_sequences; /* sequences in a slot at once */
     int32_t max_context;   /* tokens of one sequence, prompt included */
-    int32_t n_kv_blocks;   /* of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t kv_type;       /* GGUF type number: F32, F16 or Q8_0 */
     size_t control_bytes;  /* largest control message; 0: by the limits. For tests */
     uint64_t model_digest; /* of the model file; part of every prefix key */
@@ -55,8 +62,6 @@ typedef struct mr_job_config {
      * vocabulary of 128,000 tokens. */
     bool grammars;
     double token_s; /* wanted seconds between two tokens of a sequence: mr_scheduler_config */
-    /* Times of the stages that were measured before; copied. NULL: the job learns the times from its first steps. */
-    const mr_pipeline_times *times;
     /* Called while stages load: bytes done and in total over all stages. May be NULL. */
     void (*progress)(void *ctx, size_t done_bytes, size_t total_bytes);
     void *progress_ctx;
@@ -76,6 +81,11 @@ typedef struct mr_job_config {
 
 /* Sends the plan and waits until every stage has loaded its layers. */
 MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err);
+/* Gives up the epoch, for example because a stage is lost, and begins another one, whose stages wait for its plan. The
+ * sequences go on: their rows are computed again from their ids, and callbacks get what would have come without the
+ * restart, once. MR_E_NO_MEMORY: a sequence may outgrow the KV blocks. After an error there is no epoch, and another
+ * restart may follow; meanwhile sequences may be submitted and cancelled, but no turns be run. */
+MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
 /* Tells the stages to end, unless they were told before, and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
 /* The sizes of a stage. The result is valid while the job lives. */

@@ -1,5 +1,6 @@
-/* coordinator/job/job_internal.h - the state of a job, shared by job.c (create, reports, destroy), job_queue.c
- * (admission, preemption and end of sequences), job_prefix.c (shared KV blocks) and job_run.c (steps). */
+/* coordinator/job/job_internal.h - the state of a job, shared by job.c (create, submit, destroy), job_epoch.c (plan
+ * and start of stages), job_reports.c (their reports), job_queue.c (admission, preemption and end of sequences),
+ * job_prefix.c (shared KV blocks) and job_run.c (steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_JOB_INTERNAL_H
@@ -37,36 +38,56 @@ typedef struct job_stage {
     bool ready;
 } job_stage;
 
-struct mr_job {
-    mr_job_config config;
+/* One incarnation of the pipeline. All of it can be given up at any time: what the sequences need lies in the journal.
+ * links is NULL: there is no epoch. */
+typedef struct job_epoch {
+    mr_epoch_config config; /* plan points to the plan below */
     mr_plan plan;
     int32_t ring_slots;
     mr_stage_links *links;
     mr_ledger *ledger;
-    mr_journal *journal;
     mr_scheduler *scheduler;
     mr_learned_times *times;
-    mr_slot_account *slots;    /* [max_sequences] */
-    mr_step_record *steps;     /* [ring_slots] */
-    uint64_t n_issued, n_done; /* steps are numbered from 1 */
-    mr_prefix_key base_key;
+    mr_slot_account *slots;        /* [max_sequences] */
+    mr_step_record *steps;         /* [ring_slots] */
+    uint64_t n_issued, n_done;     /* steps are numbered from 1 */
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
-    int32_t *history;              /* [max_context], of the sequence that is being opened */
+    int32_t n_live, n_leaving, n_closing;
+    job_stage *stages; /* [n_stages] */
+    bool stopped;      /* the stages were told to end */
+} job_epoch;
+
+struct mr_job {
+    mr_job_config config;
+    job_epoch epoch;
+    mr_journal *journal;
+    mr_prefix_key base_key;
+    int32_t *history; /* [max_context], of the sequence that is being opened */
     /* The queue of sequences that wait for a slot and blocks, in the order in which they are admitted. A sequence that
      * waits for a promised block is not in the queue. */
     mr_entry *first_waiting, *last_waiting;
     mr_entry *ended;  /* list of ended sequences, whose last rows may still be under way */
     bool may_admit;   /* something has changed since the last admission failed */
     int64_t admit_ns; /* no admission before this time, while any sequence is live */
-    int32_t n_unfinished, n_live, n_leaving, n_closing;
-    job_stage *stages; /* [n_stages] */
-    mr_mutex seconds_lock;
-    mr_span *spans; /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
-    bool stopped;   /* the stages were told to end */
+    int32_t n_unfinished;
+    mr_mutex seconds_lock; /* guards what other threads read: the stages of the epoch and their number */
+    mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
     mr_job_stats stats; /* its counters */
 };
+
+/* Sends the plan to the stages, and waits until they have loaded. After an error there is no epoch. */
+mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *err);
+/* Tells the stages to end, unless they were told before, and frees the epoch, if there is one. The sequences that have
+ * not ended are in the queue then. */
+void job_epoch_end(mr_job *job);
+/* Puts all sequences that have not ended into the queue, and forgets the others. No step is under way any more. */
+void job_queue_all(mr_job *job);
+/* MR_E_NO_MEMORY: a sequence that has not ended may outgrow so many KV blocks. */
+mr_status job_check_capacity(mr_job *job, int32_t n_kv_blocks, mr_err *err);
+/* ", rank 2 on node7" if the stage is a process of its own, else "". */
+const char *job_place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]);
 
 /* Waits for messages on the channel, until deadline_ns, and with config.interrupted for a tenth of a second at most.
  * MR_E_CANCELLED: config.interrupted returned true. */

@@ -31,28 +31,28 @@ static void promise(mr_job *job, mr_entry *e, int32_t slot, int32_t n) {
     e->n_published = n;
     e->begin_is_published = begin_rows(e) == 0;
     for (e->n_promised = n; e->n_promised < e->n_keys; e->n_promised++)
-        mr_ledger_promise(job->ledger, slot, e->n_promised, MR_PREFIX_WHOLE,
+        mr_ledger_promise(job->epoch.ledger, slot, e->n_promised, MR_PREFIX_WHOLE,
                           mr_prefix_keys_at(&e->keys, e->n_promised));
     if (begin_rows(e) > 0 && begin_idx(e) >= n)
-        mr_ledger_promise(job->ledger, slot, begin_idx(e), MR_PREFIX_BEGIN, e->begin_key);
+        mr_ledger_promise(job->epoch.ledger, slot, begin_idx(e), MR_PREFIX_BEGIN, e->begin_key);
 }
 
 job_begin job_prefix_begin(mr_job *job, mr_entry *e, int32_t slot, int32_t spare) {
     bool shares = !e->desc.on_logits && !e->desc.fresh;
     int32_t n = (e->n_ids + BLOCK - 1) / BLOCK, n_keys = shares ? (e->n_ids - 1) / BLOCK : 0;
     const mr_prefix_key *begin = shares && e->n_ids == e->n_prompt && begin_rows(e) > 0 ? e->begin_key : NULL;
-    if (e->n_needed > 0 && e->n_needed + spare > mr_ledger_n_free(job->ledger))
+    if (e->n_needed > 0 && e->n_needed + spare > mr_ledger_n_free(job->epoch.ledger))
         return JOB_NO_BLOCKS; /* saves the look-up of shared blocks, which takes time */
     name_blocks(job, e);
-    mr_ledger_hits hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, begin);
+    mr_ledger_hits hits = mr_ledger_look_up(job->epoch.ledger, &e->keys, n_keys, begin);
     if (hits.promised) {
-        mr_ledger_wait(job->ledger, &hits, &e->wait);
+        mr_ledger_wait(job->epoch.ledger, &hits, &e->wait);
         return JOB_WAITS_FOR_PREFIX;
     }
-    bool begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
+    bool begun = mr_ledger_begin(job->epoch.ledger, slot, &hits, n, spare);
     if (!begun && hits.copy_of != MR_NO_BLOCK) { /* without the copy: its source block is held for a moment */
-        hits = mr_ledger_look_up(job->ledger, &e->keys, n_keys, NULL);
-        begun = mr_ledger_begin(job->ledger, slot, &hits, n, spare);
+        hits = mr_ledger_look_up(job->epoch.ledger, &e->keys, n_keys, NULL);
+        begun = mr_ledger_begin(job->epoch.ledger, slot, &hits, n, spare);
     }
     e->n_needed = begun ? 0 : mr_ledger_n_needed(&hits, n);
     if (!begun)
@@ -74,22 +74,22 @@ void job_prefix_publish(mr_job *job, mr_entry *e) {
     int32_t n = (e->n_issued < e->n_ids ? e->n_issued : e->n_ids) / BLOCK;
     bool begins = !e->begin_is_published && e->n_issued >= e->n_prompt - 1;
     if (begins)
-        mr_ledger_publish(job->ledger, e->slot, begin_idx(e), MR_PREFIX_BEGIN);
+        mr_ledger_publish(job->epoch.ledger, e->slot, begin_idx(e), MR_PREFIX_BEGIN);
     e->begin_is_published |= begins;
     name_blocks(job, e);
     for (; e->n_published < n; e->n_published++) {
         if (e->n_promised == e->n_published)
-            mr_ledger_promise(job->ledger, e->slot, e->n_promised++, MR_PREFIX_WHOLE,
+            mr_ledger_promise(job->epoch.ledger, e->slot, e->n_promised++, MR_PREFIX_WHOLE,
                               mr_prefix_keys_at(&e->keys, e->n_published));
-        mr_ledger_publish(job->ledger, e->slot, e->n_published, MR_PREFIX_WHOLE);
+        mr_ledger_publish(job->epoch.ledger, e->slot, e->n_published, MR_PREFIX_WHOLE);
     }
 }
 
 void job_prefix_add_copies(mr_job *job, Millrace__StepPlan *plan) {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_runs; i++)
-        n += mr_ledger_take_copy(job->ledger, (int32_t)plan->runs[i]->slot, &job->copy_from[n], &job->copy_to[n]);
-    plan->copy_from = job->copy_from;
-    plan->copy_to = job->copy_to;
+        n += mr_ledger_take_copy(job->epoch.ledger, (int32_t)plan->runs[i]->slot, &job->epoch.copy_from[n], &job->epoch.copy_to[n]);
+    plan->copy_from = job->epoch.copy_from;
+    plan->copy_to = job->epoch.copy_to;
     plan->n_copy_from = plan->n_copy_to = n;
 }

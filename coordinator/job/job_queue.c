@@ -54,8 +54,8 @@ static int32_t blocks_for(int32_t n_tokens) {
 static int32_t blocks_to_spare(const mr_job *job) {
     int32_t n = 0;
     for (int32_t i = 0; i < job->config.max_sequences; i++) {
-        const mr_entry *e = job->slots[i].entry;
-        n += e && e->state == MR_ENTRY_LIVE && mr_ledger_n_held(job->ledger, i) < blocks_for(e->max_ids);
+        const mr_entry *e = job->epoch.slots[i].entry;
+        n += e && e->state == MR_ENTRY_LIVE && mr_ledger_n_held(job->epoch.ledger, i) < blocks_for(e->max_ids);
     }
     return n;
 }
@@ -100,7 +100,7 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     fill_sampling(e, &sampling);
     open.slot = brief.slot = (uint32_t)e->slot;
     open.generation = brief.generation = e->generation;
-    open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->ledger, e->slot);
+    open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->epoch.ledger, e->slot);
     open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
     mr_entry_copy_ids(e, e->n_ids - n, n, job->history);
     open.ids = (uint32_t *)job->history;
@@ -113,38 +113,38 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     message.body_case = for_tail.body_case = MILLRACE__CONTROL__BODY_OPEN;
     message.open = &brief;
     for_tail.open = &open;
-    return mr_stage_links_send(job->links, &message, &for_tail, err);
+    return mr_stage_links_send(job->epoch.links, &message, &for_tail, err);
 }
 
 /* Gives a sequence its slot and the blocks of its known ids. If no other sequence is live, the watermark does not
  * apply. */
 static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids));
-    job_begin begun = job_prefix_begin(job, e, slot, job->n_live > 0 ? spare : 0);
+    job_begin begun = job_prefix_begin(job, e, slot, job->epoch.n_live > 0 ? spare : 0);
     if (begun != JOB_BEGUN)
         return begun;
     queue_remove(job, e);
     e->slot = slot;
-    e->generation = ++job->slots[slot].generation;
+    e->generation = ++job->epoch.slots[slot].generation;
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
-    e->n_sent = mr_ledger_n_held(job->ledger, slot); /* the message that opens the sequence brings them */
-    job->slots[slot].entry = e;
-    job->n_live++;
-    mr_scheduler_join(job->scheduler, e);
+    e->n_sent = mr_ledger_n_held(job->epoch.ledger, slot); /* the message that opens the sequence brings them */
+    job->epoch.slots[slot].entry = e;
+    job->epoch.n_live++;
+    mr_scheduler_join(job->epoch.scheduler, e);
     return JOB_BEGUN;
 }
 
 static int32_t empty_slot(const mr_job *job) {
     int32_t slot = 0;
-    while (slot < job->config.max_sequences && (job->slots[slot].entry || job->slots[slot].closing))
+    while (slot < job->config.max_sequences && (job->epoch.slots[slot].entry || job->epoch.slots[slot].closing))
         slot++;
     return slot;
 }
 
 /* Queues the sequences whose wait for a promised block is over. */
 static void queue_woken(mr_job *job) {
-    for (mr_prefix_wait *w; (w = mr_ledger_take_woken(job->ledger));)
+    for (mr_prefix_wait *w; (w = mr_ledger_take_woken(job->epoch.ledger));)
         job_queue_push(job, (mr_entry *)((char *)w - offsetof(mr_entry, wait)));
 }
 
@@ -152,12 +152,12 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     int32_t n_blocks = 0;
     queue_woken(job);
-    if (job->n_live > 0 && start_ns < job->admit_ns)
+    if (job->epoch.n_live > 0 && start_ns < job->admit_ns)
         return MR_OK;
     for (mr_entry *e; job->may_admit && (e = job->first_waiting);) {
         int32_t slot = empty_slot(job);
         bool ready = false;
-        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        mr_status status = mr_stage_links_ready(job->epoch.links, &ready, err);
         if (status != MR_OK || !ready)
             return status;
         /* A preempted sequence whose last ids are under way cannot begin yet, and no other sequence overtakes it. */
@@ -188,16 +188,16 @@ mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
 /* --- Preemption and end ------------------------------------------------------------------------------------------ */
 
 static void close_slot(mr_job *job, mr_entry *e) {
-    job->slots[e->slot].entry = NULL;
-    job->slots[e->slot].closing = true;
-    job->n_closing++;
+    job->epoch.slots[e->slot].entry = NULL;
+    job->epoch.slots[e->slot].closing = true;
+    job->epoch.n_closing++;
 }
 
 /* Takes a sequence out of the schedule and frees its blocks. Its rows that are still under way are wasted. */
 static void leave(mr_job *job, mr_entry *e) {
-    mr_scheduler_leave(job->scheduler, e);
-    mr_ledger_release(job->ledger, e->slot);
-    job->n_live--;
+    mr_scheduler_leave(job->epoch.scheduler, e);
+    mr_ledger_release(job->epoch.ledger, e->slot);
+    job->epoch.n_live--;
     job->may_admit = true;
 }
 
@@ -210,7 +210,7 @@ void job_finish(mr_job *job, mr_entry *e) {
         queue_remove(job, e);
     if (e->state != MR_ENTRY_WAITING)
         close_slot(job, e);
-    job->n_leaving -= e->state == MR_ENTRY_LEAVING;
+    job->epoch.n_leaving -= e->state == MR_ENTRY_LEAVING;
     e->state = MR_ENTRY_DONE;
     e->after = job->ended;
     job->ended = e;
@@ -220,7 +220,7 @@ void job_finish(mr_job *job, mr_entry *e) {
 
 void job_forget(mr_job *job) {
     for (mr_entry **at = &job->ended, *e; (e = *at);) {
-        if (e->last_step > job->n_done && job->n_issued > job->n_done) {
+        if (e->last_step > job->epoch.n_done && job->epoch.n_issued > job->epoch.n_done) {
             at = &e->after;
             continue;
         }
@@ -233,7 +233,7 @@ bool job_preempt(mr_job *job) {
     mr_entry *latest = NULL;
     int32_t n = 0;
     for (int32_t i = 0; i < job->config.max_sequences; i++) {
-        mr_entry *e = job->slots[i].entry;
+        mr_entry *e = job->epoch.slots[i].entry;
         if (!e || e->state != MR_ENTRY_LIVE || mr_entry_wants_rows(e))
             continue; /* sequences that want rows have all their blocks from the start, and end by themselves */
         latest = !latest || goes_before(latest, e) ? e : latest;
@@ -243,7 +243,7 @@ bool job_preempt(mr_job *job) {
         return false; /* the oldest sequence keeps its blocks: it goes on when the others have ended */
     leave(job, latest);
     latest->state = MR_ENTRY_LEAVING;
-    job->n_leaving++;
+    job->epoch.n_leaving++;
     job->stats.n_preempted++;
     job->timings.waited = true;
     job_queue_push(job, latest);
@@ -251,25 +251,25 @@ bool job_preempt(mr_job *job) {
 }
 
 void job_see_off(mr_job *job, bool *did) {
-    for (int32_t i = 0; i < job->config.max_sequences && job->n_leaving > 0; i++) {
-        mr_entry *e = job->slots[i].entry;
-        if (!e || e->state != MR_ENTRY_LEAVING || e->last_step > job->n_done)
+    for (int32_t i = 0; i < job->config.max_sequences && job->epoch.n_leaving > 0; i++) {
+        mr_entry *e = job->epoch.slots[i].entry;
+        if (!e || e->state != MR_ENTRY_LEAVING || e->last_step > job->epoch.n_done)
             continue;
         close_slot(job, e);
         e->state = MR_ENTRY_WAITING;
-        job->n_leaving--;
+        job->epoch.n_leaving--;
         job->may_admit = true;
         *did = true;
     }
 }
 
 mr_status job_close_empty(mr_job *job, bool *did, mr_err *err) {
-    for (int32_t i = 0; i < job->config.max_sequences && job->n_closing > 0; i++) {
-        mr_slot_account *s = &job->slots[i];
+    for (int32_t i = 0; i < job->config.max_sequences && job->epoch.n_closing > 0; i++) {
+        mr_slot_account *s = &job->epoch.slots[i];
         bool ready = false;
         if (!s->closing)
             continue;
-        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        mr_status status = mr_stage_links_ready(job->epoch.links, &ready, err);
         if (status != MR_OK || !ready)
             return status;
         Millrace__CloseSequence close = MILLRACE__CLOSE_SEQUENCE__INIT;
@@ -278,13 +278,52 @@ mr_status job_close_empty(mr_job *job, bool *did, mr_err *err) {
         close.generation = s->generation;
         message.body_case = MILLRACE__CONTROL__BODY_CLOSE;
         message.close = &close;
-        status = mr_stage_links_send(job->links, &message, NULL, err);
+        status = mr_stage_links_send(job->epoch.links, &message, NULL, err);
         if (status != MR_OK)
             return status;
         s->closing = false;
-        job->n_closing--;
+        job->epoch.n_closing--;
         job->may_admit = true;
         *did = true;
     }
     return MR_OK;
+}
+
+/* --- A new epoch ------------------------------------------------------------------------------------------------- */
+
+static void queue_again(void *ctx, mr_entry *e) {
+    mr_job *job = ctx;
+    bool is_queued = e->state == MR_ENTRY_LEAVING || (e->state == MR_ENTRY_WAITING && !mr_prefix_wait_is_on(&e->wait));
+    if (e->state == MR_ENTRY_DONE)
+        return;
+    if (mr_prefix_wait_is_on(&e->wait))
+        mr_prefix_wait_end(&e->wait);
+    e->state = MR_ENTRY_WAITING;
+    e->slot = -1;
+    e->last_step = 0;
+    e->n_needed = 0;
+    if (!is_queued)
+        job_queue_push(job, e);
+}
+
+void job_queue_all(mr_job *job) {
+    mr_journal_visit(job->journal, queue_again, job);
+    job->epoch.n_done = job->epoch.n_issued;
+    job_forget(job);
+}
+
+/* Of the sequences that have not ended. */
+static void note_longest(void *ctx, mr_entry *e) {
+    int32_t *longest = ctx;
+    if (e->state != MR_ENTRY_DONE && e->max_ids > *longest)
+        *longest = e->max_ids;
+}
+
+mr_status job_check_capacity(mr_job *job, int32_t n_kv_blocks, mr_err *err) {
+    int32_t longest = 0;
+    mr_journal_visit(job->journal, note_longest, &longest);
+    if (blocks_for(longest) <= n_kv_blocks)
+        return MR_OK;
+    return mr_err_set(err, MR_E_NO_MEMORY, "a sequence may reach %d tokens, the KV cache of the new plan holds %lld",
+                      longest, (long long)n_kv_blocks * MR_WIRE_BLOCK_TOKENS);
 }

@@ -4,18 +4,28 @@
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
+static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS;
+
+mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err) {
+    bool asks = job->config.interrupted != NULL;
+    if (asks && job->config.interrupted())
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    int64_t look_ns = asks ? mr_clock_now_ns() + INTERRUPT_LOOK_NS : MR_NEVER;
+    return mr_channel_wait(job->config.channel, look_ns < deadline_ns ? look_ns : deadline_ns, err);
+}
+
 /* --- Steps ------------------------------------------------------------------------------------------------------- */
 
 /* Issues steps while fewer are under way than the scheduler wants and there are rows to issue. */
 static mr_status issue(mr_job *job, bool *did, mr_err *err) {
-    while (job->n_issued - job->n_done < (uint64_t)mr_scheduler_most_steps(job->scheduler)) {
+    while (job->epoch.n_issued - job->epoch.n_done < (uint64_t)mr_scheduler_most_steps(job->epoch.scheduler)) {
         bool ready = false;
-        mr_status status = mr_stage_links_ready(job->links, &ready, err);
+        mr_status status = mr_stage_links_ready(job->epoch.links, &ready, err);
         if (status != MR_OK || !ready)
             return status;
-        mr_step_record record = {.step = job->n_issued + 1};
-        const Millrace__StepPlan *plan = mr_scheduler_next(job->scheduler, record.step, &record.logits);
-        if (!plan && mr_scheduler_starved(job->scheduler) && job_preempt(job)) {
+        mr_step_record record = {.step = job->epoch.n_issued + 1};
+        const Millrace__StepPlan *plan = mr_scheduler_next(job->epoch.scheduler, record.step, &record.logits);
+        if (!plan && mr_scheduler_starved(job->epoch.scheduler) && job_preempt(job)) {
             *did = true;
             continue;
         }
@@ -26,17 +36,17 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         job_prefix_add_copies(job, &step);
         message.body_case = MILLRACE__CONTROL__BODY_STEP;
         message.step = &step;
-        status = mr_stage_links_send(job->links, &message, NULL, err);
+        status = mr_stage_links_send(job->epoch.links, &message, NULL, err);
         if (status != MR_OK)
             return status;
         for (size_t i = 0; i < plan->n_runs; i++) {
             record.n_rows += (int32_t)plan->runs[i]->n_rows;
-            job_prefix_publish(job, job->slots[plan->runs[i]->slot].entry);
+            job_prefix_publish(job, job->epoch.slots[plan->runs[i]->slot].entry);
         }
-        job->steps[record.step % (uint64_t)job->ring_slots] = record;
-        job->n_issued = record.step;
+        job->epoch.steps[record.step % (uint64_t)job->epoch.ring_slots] = record;
+        job->epoch.n_issued = record.step;
         *did = true;
-        if (mr_scheduler_starved(job->scheduler))
+        if (mr_scheduler_starved(job->epoch.scheduler))
             job_preempt(job); /* before the starved sequence's next step, without waiting for blocks to come free */
     }
     return MR_OK;
@@ -67,7 +77,7 @@ static const char *failure_text(mr_status status) {
 /* Takes a token of a live sequence; tokens of sequences that have left the slot are dropped. An error means that the
  * last stage broke the protocol. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
-    mr_entry *e = job->slots[t->slot].entry;
+    mr_entry *e = job->epoch.slots[t->slot].entry;
     if (!e || e->generation != t->generation)
         return MR_OK;
     if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
@@ -112,11 +122,11 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
 
 /* Counts the finished steps, in order. */
 static void advance(mr_job *job) {
-    while (job->n_done < job->n_issued) {
-        const mr_step_record *r = &job->steps[(job->n_done + 1) % (uint64_t)job->ring_slots];
+    while (job->epoch.n_done < job->epoch.n_issued) {
+        const mr_step_record *r = &job->epoch.steps[(job->epoch.n_done + 1) % (uint64_t)job->epoch.ring_slots];
         if (!r->tokens_in || r->n_rows_in < r->logits.n_rows)
             return;
-        job->n_done++;
+        job->epoch.n_done++;
         job->stats.n_steps++;
         job->stats.n_rows += r->n_rows;
         if (job->config.on_step)
@@ -127,11 +137,11 @@ static void advance(mr_job *job) {
 static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         Millrace__Tokens *tokens;
-        mr_status status = mr_stage_links_next_tokens(job->links, &tokens, err);
+        mr_status status = mr_stage_links_next_tokens(job->epoch.links, &tokens, err);
         if (status != MR_OK || !tokens)
             return status;
-        mr_step_record *r = &job->steps[tokens->step % (uint64_t)job->ring_slots];
-        if (r->step != tokens->step || r->tokens_in || tokens->step <= job->n_done)
+        mr_step_record *r = &job->epoch.steps[tokens->step % (uint64_t)job->epoch.ring_slots];
+        if (r->step != tokens->step || r->tokens_in || tokens->step <= job->epoch.n_done)
             status = mr_err_set(err, MR_E_PROTOCOL, "tokens of step %llu, which is not under way",
                                 (unsigned long long)tokens->step);
         else
@@ -141,7 +151,7 @@ static mr_status take_tokens(mr_job *job, bool *did, mr_err *err) {
         for (size_t i = 0; i < tokens->n_tokens && status == MR_OK; i++)
             status = take_token(job, tokens->tokens[i], now_ns, err);
         if (status != MR_OK)
-            return mr_stage_links_of_tail(job->links, status, err);
+            return mr_stage_links_of_tail(job->epoch.links, status, err);
         advance(job);
     }
 }
@@ -168,27 +178,37 @@ static mr_status check_logits(const mr_job *job, const mr_step_record *r, const 
     return mr_err_set(err, MR_E_PROTOCOL, "rows of %u bytes where %d columns are due", frame->row_bytes, columns);
 }
 
+/* Gives rows of the prompt to the callback. After a restart, rows come again that the callback has seen: they are
+ * dropped. */
+static void deliver_rows(mr_entry *e, int32_t first, int32_t n, const float *rows, size_t columns) {
+    int32_t n_seen = e->n_rows_seen > first ? e->n_rows_seen - first : 0;
+    if (e->state == MR_ENTRY_DONE || n_seen >= n)
+        return;
+    e->n_rows_seen = first + n;
+    (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(e->desc.ctx, first + n_seen, n - n_seen,
+                                                                rows + (size_t)n_seen * columns);
+}
+
 static mr_status take_logits(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         mr_frame frame;
         const float *rows = NULL;
-        mr_status status = mr_stage_links_peek_logits(job->links, &frame, &rows, err);
+        mr_status status = mr_stage_links_peek_logits(job->epoch.links, &frame, &rows, err);
         if (status != MR_OK || !rows)
             return status;
-        mr_step_record *r = &job->steps[frame.step % (uint64_t)job->ring_slots];
-        status = mr_stage_links_of_tail(job->links, check_logits(job, r, &frame, err), err);
+        mr_step_record *r = &job->epoch.steps[frame.step % (uint64_t)job->epoch.ring_slots];
+        status = mr_stage_links_of_tail(job->epoch.links, check_logits(job, r, &frame, err), err);
         if (status != MR_OK)
             return status;
         int32_t n_in;
         const mr_logits_run *run = run_due(r, &n_in);
         mr_entry *e = run->entry;
-        if (e->state != MR_ENTRY_DONE)
-            (e->desc.on_hidden ? e->desc.on_hidden : e->desc.on_logits)(e->desc.ctx, run->first_position + n_in,
-                                                                        (int32_t)frame.rows, rows);
-        bool is_last = run->first_position + n_in + (int32_t)frame.rows == e->n_prompt;
+        int32_t first = run->first_position + n_in;
+        bool is_last = first + (int32_t)frame.rows == e->n_prompt;
+        deliver_rows(e, first, (int32_t)frame.rows, rows, frame.row_bytes / sizeof *rows);
         r->n_rows_in += (int32_t)frame.rows;
         *did = true;
-        status = mr_stage_links_release_logits(job->links, err);
+        status = mr_stage_links_release_logits(job->epoch.links, err);
         if (status != MR_OK)
             return status;
         if (is_last && e->state != MR_ENTRY_DONE)

@@ -178,6 +178,12 @@ void mr_journal_forget(mr_journal *j, mr_entry *e) {
     entry_destroy(e);
 }
 
+void mr_journal_visit(mr_journal *j, void (*visit)(void *ctx, mr_entry *e), void *ctx) {
+    for (int64_t i = 0; i < j->n_buckets; i++)
+        for (mr_entry *e = j->buckets[i]; e; e = e->next)
+            visit(ctx, e);
+}
+
 int32_t mr_journal_count(const mr_journal *j) {
     return j->n;
 }

@@ -38,6 +38,7 @@ struct mr_entry {
     int32_t n_sent;           /* entries of its block table that the stages have been sent */
     uint64_t last_step;       /* the last step with a row of it; at first the last step before it got the slot */
     uint64_t last_turn;       /* the last turn of the micro-batches (scheduler.c) with a row of it; 0: none */
+    int32_t n_rows_seen;      /* callbacks have had the rows of the prompt below this position */
     int32_t n_cached;         /* ids whose rows were cached when it got its first slot */
     int64_t begin_ns;         /* when it got its first slot */
     int32_t n_needed;         /* KV blocks, besides spare ones, that were too many at the last look; 0: look again */
@@ -67,6 +68,8 @@ MR_MUST_USE mr_status mr_journal_append(mr_journal *j, const mr_sequence_desc *d
                                         int64_t *out_sequence, mr_err *err);
 /* Removes and frees an entry. */
 void mr_journal_forget(mr_journal *j, mr_entry *e);
+/* Calls visit for every entry, in no particular order. visit may not append or forget entries. */
+void mr_journal_visit(mr_journal *j, void (*visit)(void *ctx, mr_entry *e), void *ctx);
 /* The number of entries. */
 int32_t mr_journal_count(const mr_journal *j);
 /* NULL: there is no entry of this number, or no longer. */

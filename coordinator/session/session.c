@@ -506,19 +506,19 @@ static void pass_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
 
 static mr_status create_job(mr_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
-                            .plan = &s->plan,
+                            .epoch.plan = &s->plan,
                             .channel = mr_session_cluster_channel(&s->cluster),
-                            .epoch = EPOCH,
+                            .epoch.number = EPOCH,
                             .max_rows = s->max_rows,
                             .max_out_rows = s->max_out_rows,
                             .max_sequences = s->max_sequences,
                             .max_context = s->ctx,
-                            .n_kv_blocks = s->n_kv_blocks,
+                            .epoch.n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
                             .model_digest = mr_session_model_digest(s),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.is_fast,
-                            .times = s->facts.prediction ? &s->facts.prediction->times : NULL,
+                            .epoch.times = s->facts.prediction ? &s->facts.prediction->times : NULL,
                             .grammars = s->grammars,
                             .token_s =
                                 s->token_s > 0 ? s->token_s : mr_options_real(s->options, MR_OPTION_TBT_MS) / 1e3,

@@ -77,14 +77,14 @@ static mr_status run(const setting *s, int64_t delay_ns, double *out_rate, mr_er
     if (status == MR_OK) {
         int32_t blocks = (s->n_tokens + 3) / MR_WIRE_BLOCK_TOKENS + 1;
         mr_job_config config = {.info = &s->info,
-                                .plan = &s->plan,
+                                .epoch.plan = &s->plan,
                                 .channel = mr_local_cluster_channel(cluster),
-                                .epoch = 1,
+                                .epoch.number = 1,
                                 .max_rows = 4 * s->n_sequences,
                                 .max_out_rows = s->n_sequences,
                                 .max_sequences = s->n_sequences,
                                 .max_context = blocks * MR_WIRE_BLOCK_TOKENS,
-                                .n_kv_blocks = 2 * blocks * s->n_sequences,
+                                .epoch.n_kv_blocks = 2 * blocks * s->n_sequences,
                                 .kv_type = MR_TYPE_F16};
         status = mr_job_create(&config, &job, err);
     }

@@ -91,14 +91,14 @@ int main(int argc, char **argv) {
         .model_path = argv[1], .n_stages = 1, .threads_per_stage = number(argc, argv, 4, 2), .epoch = 1};
     check(mr_local_cluster_create(&local, &cluster, &err), &err);
     mr_job_config config = {.info = &info,
-                            .plan = &plan,
+                            .epoch.plan = &plan,
                             .channel = mr_local_cluster_channel(cluster),
-                            .epoch = 1,
+                            .epoch.number = 1,
                             .max_rows = 512,
                             .max_out_rows = 1,
                             .max_sequences = 1,
                             .max_context = b.n + 1,
-                            .n_kv_blocks = 4 * (b.n / MR_WIRE_BLOCK_TOKENS + 2),
+                            .epoch.n_kv_blocks = 4 * (b.n / MR_WIRE_BLOCK_TOKENS + 2),
                             .kv_type = MR_TYPE_F16};
     check(mr_job_create(&config, &b.job, &err), &err);
     first_token_ms(&b, MAX_PAIRS, false);

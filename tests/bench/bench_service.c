@@ -53,14 +53,14 @@ static mr_job *start_job(const char *path, const mr_gguf *gguf, mr_model_info *i
     mr_local_cluster_config local = {.model_path = path, .n_stages = 1, .threads_per_stage = 1, .epoch = 1};
     must(mr_local_cluster_create(&local, out_cluster, &err), &err);
     mr_job_config config = {.info = info,
-                            .plan = &plan,
+                            .epoch.plan = &plan,
                             .channel = mr_local_cluster_channel(*out_cluster),
-                            .epoch = 1,
+                            .epoch.number = 1,
                             .max_rows = n < 512 ? 512 : n,
                             .max_out_rows = n,
                             .max_sequences = n,
                             .max_context = 512,
-                            .n_kv_blocks = n * 32,
+                            .epoch.n_kv_blocks = n * 32,
                             .kv_type = MR_TYPE_F16};
     must(mr_job_create(&config, &job, &err), &err);
     return job;

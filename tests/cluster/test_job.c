@@ -120,11 +120,11 @@ static void test_early_stop(void **state) {
         job_rig_must_start(
             &rig, &(job_rig_config){.model = &model, .n_stages = n_stages, .max_sequences = 1, .n_kv_blocks = 3});
         run_alone(&rig, 4, &alone);
-        uint64_t before = rig.job->n_issued;
+        uint64_t before = rig.job->epoch.n_issued;
         submit(&rig, 2, 9, 30, &stopped[0]);
         job_rig_run(&rig);
         assert_int_equal(stopped[0].n_ids, STOP);
-        assert_true(rig.job->n_issued - before <= STOP + 1);
+        assert_true(rig.job->epoch.n_issued - before <= STOP + 1);
         stopped[0] = (listener){.stop_after = STOP};
         submit(&rig, 2, 9, 30, &stopped[0]);
         submit(&rig, 3, 33, 10, &stopped[1]);
@@ -147,13 +147,13 @@ static void test_length_limits(void **state) {
     job_rig_must_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2, .max_context = 32, .n_kv_blocks = 2});
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         listener l = {0};
-        uint64_t before = rig.job->n_issued;
+        uint64_t before = rig.job->epoch.n_issued;
         submit(&rig, (int32_t)i, cases[i].n_prompt, cases[i].max_tokens, &l);
         job_rig_run(&rig);
         assert_int_equal(l.n_ids, cases[i].want);
         assert_int_equal(l.finish, MR_FINISH_LENGTH);
         /* One step computes the prompt and samples the first token. No row is computed behind the limit of tokens. */
-        assert_int_equal(rig.job->n_issued - before, cases[i].want);
+        assert_int_equal(rig.job->epoch.n_issued - before, cases[i].want);
     }
     job_rig_stop(&rig);
 }

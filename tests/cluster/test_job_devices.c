@@ -105,14 +105,14 @@ static void cluster_start(cluster *c, int32_t n_stages, uint64_t mix) {
         expect_ok(mr_thread_create("stage", 0, work, s, &s->thread, &err), &err);
     }
     const mr_job_config job = {.info = &model.tiny->info,
-                               .plan = &c->plan,
+                               .epoch.plan = &c->plan,
                                .channel = c->channel,
-                               .epoch = 1,
+                               .epoch.number = 1,
                                .max_rows = mix % 2 ? 16 : 64,
                                .max_out_rows = mix % 2 ? 16 : 64,
                                .max_sequences = 5, /* slots change hands */
                                .max_context = 64,
-                               .n_kv_blocks = 20,
+                               .epoch.n_kv_blocks = 20,
                                .kv_type = MR_TYPE_F16};
     expect_ok(mr_job_create(&job, &c->job, &err), &err);
 }

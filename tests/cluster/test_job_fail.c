@@ -136,7 +136,7 @@ static void submit(job_rig *rig, int32_t number, listener *l) {
 static void run(job_rig *rig) {
     mr_err err;
     expect_ok(mr_job_run(rig->job, &err), &err);
-    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
+    assert_int_equal(mr_ledger_n_free(rig->job->epoch.ledger), rig->job->epoch.config.n_kv_blocks);
 }
 
 /* The embedding of one id is not a number. The sequences with that id end. The other sequences generate the same ids as

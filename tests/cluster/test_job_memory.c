@@ -94,14 +94,14 @@ static mr_status live(const mr_plan *plan, listener heard[N_SEQUENCES], mr_err *
     if (status != MR_OK)
         return status;
     mr_job_config config = {.info = &model.tiny->info,
-                            .plan = plan,
+                            .epoch.plan = plan,
                             .channel = mr_local_cluster_channel(cluster),
-                            .epoch = 1,
+                            .epoch.number = 1,
                             .max_rows = 4,
                             .max_out_rows = 4,
                             .max_sequences = 2,
                             .max_context = 32,
-                            .n_kv_blocks = 4,
+                            .epoch.n_kv_blocks = 4,
                             .kv_type = MR_TYPE_F16};
     status = mr_job_create(&config, &job, err);
     for (int32_t i = 0; i < N_SEQUENCES && status == MR_OK; i++) {

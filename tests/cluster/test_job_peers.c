@@ -53,14 +53,14 @@ static mr_status play(cast *c, mr_err *err) {
     mr_job *job = NULL;
     plan = (mr_plan){.n_stages = N_STAGES, .stages = {{.first = 0, .last = 1}, {.first = 1, .last = 4, .rank = 1}}};
     mr_job_config config = {.info = &info,
-                            .plan = &plan,
+                            .epoch.plan = &plan,
                             .channel = &c->base,
-                            .epoch = EPOCH,
+                            .epoch.number = EPOCH,
                             .max_rows = 8,
                             .max_out_rows = 8,
                             .max_sequences = 2,
                             .max_context = 32,
-                            .n_kv_blocks = 4};
+                            .epoch.n_kv_blocks = 4};
     *err = (mr_err){0};
     cast_create(c);
     mr_status status = mr_job_create(&config, &job, err);

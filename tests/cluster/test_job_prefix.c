@@ -239,7 +239,7 @@ static void test_who_waits_costs_no_time(void **state) {
         for (int32_t i = 0; i < N; i++)
             assert_int_equal(l[i].n_ids, cancels && i < CANCELLED ? 0 : 1);
         int64_t looks = cancels ? 3 : 2; /* one lookup more: another sequence takes over the prompt */
-        assert_true(mr_ledger_n_looked_up(rig.job->ledger) <= looks * N * N_KEYS);
+        assert_true(mr_ledger_n_looked_up(rig.job->epoch.ledger) <= looks * N * N_KEYS);
         job_rig_stop(&rig);
     }
 }

@@ -163,11 +163,11 @@ static void run_round(uint64_t seed) {
     while (s.n_submitted < N_IN_ROUND) {
         for (int i = 0; i < 8; i++)
             join(&s);
-        if (mr_job_run(s.rig.job, &err) != MR_OK || mr_ledger_check(s.rig.job->ledger, &err) != MR_OK)
+        if (mr_job_run(s.rig.job, &err) != MR_OK || mr_ledger_check(s.rig.job->epoch.ledger, &err) != MR_OK)
             fail_msg("%s", err.text);
-        assert_int_equal(mr_ledger_n_free(s.rig.job->ledger), config.n_kv_blocks);
+        assert_int_equal(mr_ledger_n_free(s.rig.job->epoch.ledger), config.n_kv_blocks);
         assert_int_equal(s.n_done, s.n_submitted);
-        assert_int_equal(s.rig.job->n_live, 0);
+        assert_int_equal(s.rig.job->epoch.n_live, 0);
         assert_null(s.rig.job->first_waiting);
     }
     print_message(

@@ -68,14 +68,14 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
             stage->device_layers = stage->last - stage->first;
     }
     mr_job_config job = {.info = &m->tiny->info,
-                         .plan = &rig->plan,
+                         .epoch.plan = &rig->plan,
                          .channel = mr_local_cluster_channel(rig->cluster),
-                         .epoch = 1,
+                         .epoch.number = 1,
                          .max_rows = or_else(config->max_rows, 64),
                          .max_out_rows = or_else(config->max_rows, 64),
                          .max_sequences = or_else(config->max_sequences, 4),
                          .max_context = or_else(config->max_context, 64),
-                         .n_kv_blocks = or_else(config->n_kv_blocks, 16),
+                         .epoch.n_kv_blocks = or_else(config->n_kv_blocks, 16),
                          .token_s = config->token_s,
                          .grammars = config->grammars,
                          .control_bytes = config->control_bytes,
@@ -93,9 +93,9 @@ void job_rig_must_start(job_rig *rig, const job_rig_config *config) {
 
 void job_rig_run(job_rig *rig) {
     mr_err err;
-    if (mr_job_run(rig->job, &err) != MR_OK || mr_ledger_check(rig->job->ledger, &err) != MR_OK)
+    if (mr_job_run(rig->job, &err) != MR_OK || mr_ledger_check(rig->job->epoch.ledger, &err) != MR_OK)
         fail_msg("%s", err.text);
-    assert_int_equal(mr_ledger_n_free(rig->job->ledger), rig->job->config.n_kv_blocks);
+    assert_int_equal(mr_ledger_n_free(rig->job->epoch.ledger), rig->job->epoch.config.n_kv_blocks);
 }
 
 void job_rig_stop(job_rig *rig) {

@@ -118,14 +118,14 @@ static mr_status start_plan(rig *r, uint32_t epoch, const mr_plan *plan, bool ma
     for (int32_t i = 0; i < N_STAGES; i++)
         expect_ok(mr_roll_call_start(r->roll, i, epoch, &r->err), &r->err);
     const mr_job_config config = {.info = &model.tiny->info,
-                                  .plan = plan,
+                                  .epoch.plan = plan,
                                   .channel = r->channel,
-                                  .epoch = epoch,
+                                  .epoch.number = epoch,
                                   .max_rows = 64,
                                   .max_out_rows = 64,
                                   .max_sequences = 4,
                                   .max_context = 64,
-                                  .n_kv_blocks = 16,
+                                  .epoch.n_kv_blocks = 16,
                                   .kv_type = MR_TYPE_F16,
                                   .map_weights = map_weights};
     return mr_job_create(&config, out, &r->err);

@@ -159,14 +159,14 @@ static void run_job(rig *r, const job_model *m, uint32_t epoch, const int32_t ra
         expect_ok(mr_roll_call_start(r->roll, ranks[i], epoch, &r->err), &r->err);
     }
     mr_job_config config = {.info = &m->tiny->info,
-                            .plan = &plan,
+                            .epoch.plan = &plan,
                             .channel = r->channel,
-                            .epoch = epoch,
+                            .epoch.number = epoch,
                             .max_rows = 64,
                             .max_out_rows = 64,
                             .max_sequences = 4,
                             .max_context = 64,
-                            .n_kv_blocks = 16,
+                            .epoch.n_kv_blocks = 16,
                             .kv_type = MR_TYPE_F16};
     expect_ok(mr_job_create(&config, &job, &r->err), &r->err);
     job_prompt(3, 5, m->tiny->info.vocab_size, prompt);

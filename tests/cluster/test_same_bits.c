@@ -216,14 +216,14 @@ static void run_setting(const setting *s, mr_type kv_type, results *out) {
     isa_env_restore(saved);
     places_begin();
     const mr_job_config config = {.info = &info,
-                                  .plan = &plan,
+                                  .epoch.plan = &plan,
                                   .channel = mr_local_cluster_channel(cluster),
-                                  .epoch = 1,
+                                  .epoch.number = 1,
                                   .max_rows = s->chunk,
                                   .max_out_rows = s->chunk,
                                   .max_sequences = N_COMPANY + 2,
                                   .max_context = 256,
-                                  .n_kv_blocks = 16 * (N_COMPANY + 2),
+                                  .epoch.n_kv_blocks = 16 * (N_COMPANY + 2),
                                   .kv_type = kv_type,
                                   .grammars = grammar != NULL,
                                   .map_weights = s->mapped,

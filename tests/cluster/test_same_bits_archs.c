@@ -126,7 +126,7 @@ static int64_t submit(mr_job *job, const mr_sequence_desc *desc) {
 static void run_all(mr_job *job) {
     mr_err err;
     expect_ok(mr_job_run(job, &err), &err);
-    expect_ok(mr_ledger_check(job->ledger, &err), &err);
+    expect_ok(mr_ledger_check(job->epoch.ledger, &err), &err);
 }
 
 /* Another sequence with the first n_prompt ids of the prompt. */
@@ -238,14 +238,14 @@ static mr_status run_combination(const model *m, const combination *c, int place
     isa_env_restore(saved);
     places_begin();
     const mr_job_config config = {.info = &m->info,
-                                  .plan = &plan,
+                                  .epoch.plan = &plan,
                                   .channel = mr_local_cluster_channel(cluster),
-                                  .epoch = 1,
+                                  .epoch.number = 1,
                                   .max_rows = max_rows,
                                   .max_out_rows = max_rows,
                                   .max_sequences = 2,
                                   .max_context = MAX_CONTEXT,
-                                  .n_kv_blocks = MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS + 16,
+                                  .epoch.n_kv_blocks = MAX_CONTEXT / MR_WIRE_BLOCK_TOKENS + 16,
                                   .kv_type = MR_TYPE_F16,
                                   .on_step = count_step,
                                   .on_step_ctx = &n_steps};

@@ -94,8 +94,8 @@ void service_rig_end_run(service_rig *rig) {
         return;
     for (int i = 0; i < 1000 && mr_journal_count(job->journal) > 0; i++) /* rows may still be on their way */
         expect_ok(mr_job_turn(job, mr_clock_now_ns() + MR_NS_PER_MS, &err), &err);
-    expect_ok(mr_ledger_check(job->ledger, &err), &err);
-    assert_int_equal(mr_ledger_n_free(job->ledger), job->config.n_kv_blocks);
+    expect_ok(mr_ledger_check(job->epoch.ledger, &err), &err);
+    assert_int_equal(mr_ledger_n_free(job->epoch.ledger), job->epoch.config.n_kv_blocks);
     assert_int_equal(mr_journal_count(job->journal), 0);
     assert_int_equal(job->n_unfinished, 0);
 }

@@ -41,14 +41,14 @@ static void open_scene(scene *s, int32_t n_stages, int64_t latency_ms, double by
     for (int32_t i = 0; i < n_stages; i++)
         s->plan.stages[i] = (mr_plan_stage){.first = i, .last = i + 1, .rank = i};
     mr_job_config config = {.info = &s->info,
-                            .plan = &s->plan,
+                            .epoch.plan = &s->plan,
                             .channel = mr_virtual_cluster_channel(s->cluster),
-                            .epoch = 1,
+                            .epoch.number = 1,
                             .max_rows = 64,
                             .max_out_rows = 16,
                             .max_sequences = 16,
                             .max_context = 256,
-                            .n_kv_blocks = 400,
+                            .epoch.n_kv_blocks = 400,
                             .kv_type = 1};
     expect_ok(mr_job_create(&config, &s->job, &err), &err);
 }

@@ -1,0 +1,122 @@
+/* coordinator/job/job_reports.c - what stages report: failures, progress of loading, spans, seconds, sums of steps. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
+
+#include "coordinator/job/job_internal.h"
+#include "engine/base/clock.h"
+
+const char *job_place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    out[0] = 0;
+    if (job->config.channel->ops->peer_name)
+        snprintf(out, MR_CHANNEL_NAME_BYTES + 4, ", %s",
+                 mr_channel_peer_name(job->config.channel, job->epoch.plan.stages[stage].rank, name));
+    return out;
+}
+
+static mr_status note_failure(const mr_job *job, const Millrace__Failure *f, mr_err *err) {
+    const mr_plan_stage *s = &job->epoch.plan.stages[f->stage];
+    char place[MR_CHANNEL_NAME_BYTES + 4];
+    return mr_err_set(err, (mr_status)f->status, "stage %u (layers %d to %d%s): %s", f->stage, s->first, s->last - 1,
+                      job_place_of(job, f->stage, place), f->text);
+}
+
+static void note_progress(mr_job *job, const Millrace__LoadProgress *p) {
+    size_t done = 0, total = 0;
+    job->epoch.stages[p->stage].done_bytes = p->done_bytes;
+    job->epoch.stages[p->stage].total_bytes = p->total_bytes;
+    job->epoch.stages[p->stage].heard_ns = mr_clock_now_ns();
+    for (int32_t i = 0; i < job->epoch.plan.n_stages; i++) {
+        done += job->epoch.stages[i].done_bytes;
+        total += job->epoch.stages[i].total_bytes;
+    }
+    if (job->config.progress)
+        job->config.progress(job->config.progress_ctx, done, total);
+}
+
+static void note_spans(mr_job *job, const Millrace__Spans *s) {
+    if (!job->spans)
+        return;
+    for (size_t i = 0; i < s->n_phase; i++)
+        job->spans[i] = (mr_span){.phase = (mr_phase)s->phase[i],
+                                  .step = s->step[i],
+                                  .rows = s->rows[i],
+                                  .start_ns = (int64_t)s->start_ns[i],
+                                  .end_ns = (int64_t)s->end_ns[i]};
+    job->config.on_spans(job->config.on_spans_ctx, (int32_t)s->stage, job->spans, (int32_t)s->n_phase);
+}
+
+static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
+    mr_stage_seconds new = {.known = s->ended,
+                            .heard_ns = mr_clock_now_ns(),
+                            .n_steps = s->steps,
+                            .n_dropped_spans = s->dropped_spans,
+                            .n_rows = s->rows,
+                            .in_bytes = s->in_bytes,
+                            .out_bytes = s->out_bytes};
+    for (int i = 0; i < MR_PHASE_COUNT; i++)
+        new.ns[i] = (int64_t)s->ns[i];
+    (void)mr_learned_times_usual(job->epoch.times, (int32_t)s->stage, &new.usual);
+    mr_mutex_lock(&job->seconds_lock);
+    job->epoch.stages[s->stage].seconds = new;
+    mr_mutex_unlock(&job->seconds_lock);
+}
+
+static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
+    bool is_short = mr_scheduler_micro_batches(job->epoch.scheduler) <= job->epoch.plan.n_stages;
+    mr_learned_times_add(job->epoch.times, s, is_short);
+    /* Only after the last stage's report: to choose a cut anew takes time. */
+    if ((int32_t)s->stage + 1 == job->epoch.plan.n_stages)
+        mr_scheduler_set_times(job->epoch.scheduler, mr_learned_times_get(job->epoch.times));
+}
+
+mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
+    for (;;) {
+        Millrace__Report *report;
+        mr_status status = mr_stage_links_next_report(job->epoch.links, &report, err);
+        if (status != MR_OK || !report)
+            return status;
+        *did = true;
+        switch (report->body_case) {
+        case MILLRACE__REPORT__BODY_FAILURE:
+            return note_failure(job, report->failure, err);
+        case MILLRACE__REPORT__BODY_PROGRESS:
+            note_progress(job, report->progress);
+            break;
+        case MILLRACE__REPORT__BODY_READY:
+            job->epoch.stages[report->ready->stage].ready = true;
+            job->epoch.stages[report->ready->stage].report =
+                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
+                                  report->ready->fetched_bytes};
+            break;
+        case MILLRACE__REPORT__BODY_SPANS:
+            note_spans(job, report->spans);
+            break;
+        case MILLRACE__REPORT__BODY_SECONDS:
+            note_seconds(job, report->seconds);
+            break;
+        case MILLRACE__REPORT__BODY_STEP_SUMS:
+            note_step_sums(job, report->step_sums);
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err) {
+    int64_t deadline = mr_clock_now_ns() + MR_NS_PER_S / 2;
+    mr_err other;
+    while (status == MR_E_PEER_LOST && mr_clock_now_ns() < deadline) {
+        bool did = false;
+        mr_status next = job_take_reports(job, &did, &other);
+        if (next != MR_OK && next != MR_E_PEER_LOST)
+            return mr_err_set(err, next, "%s", other.text);
+        if (next == MR_OK && mr_channel_wait(job->config.channel, deadline, &other) != MR_OK)
+            break;
+        if (next == MR_E_PEER_LOST && !did)
+            break; /* no more reports will come from the lost stage */
+    }
+    return status;
+}
+
