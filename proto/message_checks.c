@@ -302,6 +302,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
+    case MILLRACE__CONTROL__BODY_ABORT:
     case MILLRACE__CONTROL__BODY_HEADERS:
         break;
     case MILLRACE__CONTROL__BODY_START:

@@ -270,6 +270,11 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_e
     return roll_call_send(r, rank, &start.base, err);
 }
 
+mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err) {
+    Millrace__Abort abort = MILLRACE__ABORT__INIT;
+    return roll_call_send(r, rank, &abort.base, err);
+}
+
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {
     Millrace__Shutdown shutdown = MILLRACE__SHUTDOWN__INIT;
     const Millrace__Control message = mr_msg_control_of(&shutdown.base);

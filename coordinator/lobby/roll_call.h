@@ -64,6 +64,8 @@ MR_MUST_USE mr_status mr_roll_call_fetch_headers(mr_roll_call *r, bool (*goes_on
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);
 /* Tells a rank to take part in an epoch. */
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
+/* Tells a rank to give up its stage, if it has one, and to wait in the lobby. */
+MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells all ranks to end, and waits until the messages are received, until deadline_ns at most. abandon: a rank is
  * lost, so the other ranks must not wait for it. Call once. */
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns);

@@ -79,7 +79,8 @@ static bool told_to_end(void *ctx) {
     lobby *l = ctx;
     if (l->status == MR_OK)
         l->status = peek(l, &l->err);
-    return l->status != MR_OK || (l->message && l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN);
+    return l->status != MR_OK || (l->message && (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN ||
+                                                 l->message->body_case == MILLRACE__CONTROL__BODY_ABORT));
 }
 
 /* After told_to_end: the error that it met, or MR_OK. */
@@ -353,6 +354,9 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
 /* Answers a message of the lobby other than Start and Shutdown. false: the message is none of these. */
 static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
     switch ((int)l->message->body_case) {
+    case MILLRACE__CONTROL__BODY_ABORT: /* the stage has ended */
+        *out_status = mr_inbox_release(l->control, err);
+        return true;
     case MILLRACE__CONTROL__BODY_PING:
         *out_status = answer_ping(l, err);
         return true;

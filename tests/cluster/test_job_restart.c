@@ -1,0 +1,357 @@
+/* Ranks die in the middle of a job. The job begins another epoch with the ranks that live, and every sequence goes on:
+ * ids, log-probabilities, logits and hidden rows are those of the undisturbed run, and no callback comes twice. */
+// SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/job/job_internal.h"
+#include "coordinator/lobby/roll_call.h"
+#include "engine/base/clock.h"
+#include "engine/base/rng.h"
+#include "engine/base/thread.h"
+#include "proto/channel_local.h"
+#include "tests/cluster/test_job_support.h"
+#include "tests/support/channel_kill.h"
+#include "tests/support/test.h"
+#include "worker/lobby/lobby.h"
+
+enum {
+    N_RANKS = 4,
+    N_STAGES = 2, /* while so many ranks live */
+    MAX_REQUESTS = 1024,
+    PATIENCE_S = 30,
+    N_TEXTS = 6,
+    N_ROWS = 40, /* of a prompt whose rows are wanted */
+    MAX_TOKENS = 36,
+    N_KV_BLOCKS = 8, /* too few for all sequences at once: some are preempted */
+    WIDTH = 64,
+    SHORT_KILLS = 40, /* of each test that kills; all messages with MILLRACE_TEST_LONG */
+    MOST_EPOCHS = N_RANKS,
+};
+
+static job_model model;
+
+/* --- What sequences hear ----------------------------------------------------------------------------------------- */
+
+typedef struct text_heard {
+    int32_t n, ids[MAX_TOKENS];
+    float logprobs[MAX_TOKENS], top_logprobs[MAX_TOKENS][2];
+    mr_finish finish;
+} text_heard;
+
+typedef struct heard {
+    text_heard texts[N_TEXTS];
+    float logits[N_ROWS][JOB_VOCAB], hidden[N_ROWS][WIDTH], last[WIDTH];
+    int32_t n_logits, n_hidden, n_last;
+} heard;
+
+static bool hear_token(void *ctx, const mr_token_event *event) {
+    text_heard *t = ctx;
+    assert_int_equal(event->status, MR_OK);
+    assert_int_equal(t->finish, MR_FINISH_NONE);
+    assert_int_equal(event->n_generated, t->n + 1);
+    assert_true(event->n_top == 2 && t->n < MAX_TOKENS);
+    t->ids[t->n] = event->id;
+    t->logprobs[t->n] = event->logprob;
+    memcpy(t->top_logprobs[t->n++], event->top_logprobs, sizeof t->top_logprobs[0]);
+    t->finish = event->finish;
+    return false;
+}
+
+static void hear_logits(void *ctx, int32_t first, int32_t n, const float *rows) {
+    heard *h = ctx;
+    assert_true(first == h->n_logits && first + n <= N_ROWS);
+    memcpy(h->logits[first], rows, (size_t)n * sizeof h->logits[0]);
+    h->n_logits += n;
+}
+
+static void hear_hidden(void *ctx, int32_t first, int32_t n, const float *rows) {
+    heard *h = ctx;
+    assert_true(first == h->n_hidden && first + n <= N_ROWS);
+    memcpy(h->hidden[first], rows, (size_t)n * sizeof h->hidden[0]);
+    h->n_hidden += n;
+}
+
+static void hear_last(void *ctx, int32_t first, int32_t n, const float *row) {
+    heard *h = ctx;
+    assert_true(first == N_ROWS - 1 && n == 1);
+    memcpy(h->last, row, sizeof h->last);
+    h->n_last++;
+}
+
+static void submit(mr_job *job, mr_sequence_desc *desc, int32_t number, int32_t n_prompt) {
+    int32_t ids[64];
+    int64_t sequence;
+    mr_err err;
+    desc->prompt_ids = ids;
+    desc->n_prompt = n_prompt;
+    job_prompt(number, n_prompt, JOB_VOCAB, ids);
+    expect_ok(mr_job_submit(job, desc, &sequence, &err), &err);
+}
+
+/* The first two texts begin with the same 20 ids. Mirostat, penalties and choices as in job_sequence. */
+static void submit_all(mr_job *job, heard *h) {
+    for (int32_t i = 0; i < N_TEXTS; i++) {
+        mr_sequence_desc desc = job_sequence(i, NULL);
+        desc.on_token = hear_token;
+        desc.ctx = &h->texts[i];
+        desc.max_tokens = MAX_TOKENS - i;
+        desc.logprobs = true;
+        desc.n_top_logprobs = 2;
+        desc.choice = (uint32_t)i % 2;
+        desc.priority = i == 4;
+        submit(job, &desc, i < 2 ? 0 : i, i < 2 ? 20 + i : 3 + 2 * i);
+    }
+    mr_sequence_desc logits = {.on_logits = hear_logits, .ctx = h};
+    mr_sequence_desc hidden = {.on_hidden = hear_hidden, .fresh = true, .ctx = h};
+    mr_sequence_desc last = {.on_hidden = hear_last, .last_hidden = true, .fresh = true, .ctx = h};
+    submit(job, &logits, 20, N_ROWS);
+    submit(job, &hidden, 21, N_ROWS);
+    submit(job, &last, 22, N_ROWS);
+}
+
+/* --- Ranks ------------------------------------------------------------------------------------------------------- */
+
+typedef struct rank {
+    channel_kill kill;
+    mr_channel *channel;
+    mr_lobby_config config;
+    mr_thread *thread;
+} rank;
+
+typedef struct rig {
+    mr_local_hub *hub;
+    mr_channel *channel; /* of the coordinator */
+    mr_roll_call *roll;
+    mr_job *job;
+    mr_plan plan;
+    uint32_t epoch;
+    rank ranks[N_RANKS];
+    mr_err err;
+} rig;
+
+static void run_rank(void *ctx) {
+    rank *k = ctx;
+    mr_err ignored;
+    bool abandoned;
+    (void)!mr_lobby_run(&k->config, &abandoned, &ignored);
+    mr_channel_destroy(k->channel);
+}
+
+static void rig_start(rig *r) {
+    *r = (rig){0};
+    alarm(PATIENCE_S);
+    expect_ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
+    expect_ok(mr_local_channel_open(r->hub, N_RANKS, &r->channel, &r->err), &r->err);
+    expect_ok(mr_roll_call_create(r->channel, N_RANKS, &r->roll, &r->err), &r->err);
+    for (int32_t i = 0; i < N_RANKS; i++) {
+        rank *k = &r->ranks[i];
+        expect_ok(mr_local_channel_open(r->hub, i, &k->channel, &r->err), &r->err);
+        expect_ok(channel_kill_wrap(&k->kill, &k->channel, &r->err), &r->err);
+        k->config = (mr_lobby_config){
+            .model_path = model.path, .channel = k->channel, .coordinator = N_RANKS, .n_threads = 1};
+        expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
+        expect_ok(mr_thread_create("rank", 0, run_rank, k, &k->thread, &r->err), &r->err);
+    }
+    expect_ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
+}
+
+static void rig_stop(rig *r) {
+    mr_job_destroy(r->job);
+    mr_roll_call_dismiss(r->roll, true, mr_clock_now_ns() + MR_NS_PER_S);
+    mr_roll_call_destroy(r->roll);
+    mr_channel_destroy(r->channel);
+    for (int32_t i = 0; i < N_RANKS; i++) {
+        mr_thread_join(r->ranks[i].thread);
+        mr_backend_destroy(r->ranks[i].config.backend);
+    }
+    mr_local_hub_destroy(r->hub);
+    alarm(0);
+}
+
+/* Sends the ranks that live into another epoch. */
+static mr_epoch_config next_epoch(rig *r) {
+    int32_t living[N_RANKS], n = 0;
+    for (int32_t i = 0; i < N_RANKS; i++)
+        if (!atomic_load(&r->ranks[i].kill.is_dead)) {
+            living[n++] = i;
+            (void)!mr_roll_call_abort(r->roll, i, &r->err); /* the rank may die now: the start will say so */
+        }
+    assert_true(n > 0);
+    n = n < N_STAGES ? n : N_STAGES;
+    expect_ok(mr_plan_balance(model.tiny->gguf, &model.tiny->info, n, &r->plan, &r->err), &r->err);
+    for (int32_t i = 0; i < n; i++) {
+        r->plan.stages[i].rank = living[i];
+        (void)!mr_roll_call_start(r->roll, living[i], r->epoch + 1, &r->err);
+    }
+    return (mr_epoch_config){.plan = &r->plan, .number = ++r->epoch, .n_kv_blocks = N_KV_BLOCKS};
+}
+
+static void create_job(rig *r) {
+    mr_job_config config = {.info = &model.tiny->info,
+                            .channel = r->channel,
+                            .epoch = next_epoch(r),
+                            .max_rows = 16,
+                            .max_out_rows = 16,
+                            .max_sequences = 7,
+                            .max_context = 64,
+                            .kv_type = MR_TYPE_F16};
+    expect_ok(mr_job_create(&config, &r->job, &r->err), &r->err);
+}
+
+/* Runs the job to its end over all restarts. Returns how many there were. */
+static int32_t run_to_end(rig *r) {
+    int32_t n = 0;
+    mr_status status = mr_job_run(r->job, &r->err);
+    for (; status != MR_OK; n++) {
+        if (status != MR_E_PEER_LOST)
+            fail_msg("status %d: %s", (int)status, r->err.text);
+        assert_true(n < MOST_EPOCHS);
+        const mr_epoch_config epoch = next_epoch(r);
+        status = mr_job_restart(r->job, &epoch, &r->err);
+        if (status == MR_OK)
+            status = mr_job_run(r->job, &r->err);
+    }
+    expect_ok(mr_ledger_check(r->job->epoch.ledger, &r->err), &r->err);
+    assert_int_equal(mr_ledger_n_free(r->job->epoch.ledger), N_KV_BLOCKS);
+    return n;
+}
+
+/* --- Tests ------------------------------------------------------------------------------------------------------- */
+
+static heard undisturbed;
+static long n_messages[N_RANKS]; /* that each rank sends in the undisturbed run */
+
+static void test_undisturbed(void **state) {
+    (void)state;
+    rig r;
+    rig_start(&r);
+    create_job(&r);
+    submit_all(r.job, &undisturbed);
+    assert_int_equal(run_to_end(&r), 0);
+    assert_true(r.job->stats.n_preempted > 0);
+    for (int32_t i = 0; i < N_RANKS; i++)
+        n_messages[i] = atomic_load(&r.ranks[i].kill.n_sent);
+    assert_int_equal(undisturbed.n_logits, N_ROWS);
+    assert_int_equal(undisturbed.n_hidden, N_ROWS);
+    assert_int_equal(undisturbed.n_last, 1);
+    for (int32_t i = 0; i < N_TEXTS; i++)
+        assert_int_equal(undisturbed.texts[i].n, MAX_TOKENS - i);
+    rig_stop(&r);
+}
+
+/* at[i]: the message with which rank i dies, counted from the start of the job; 0: none. */
+static void run_with_deaths(const long at[N_RANKS], int32_t *n_restarts) {
+    static heard h;
+    rig r;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    for (int32_t i = 0; i < N_RANKS; i++)
+        if (at[i] > 0)
+            atomic_store(&r.ranks[i].kill.at, atomic_load(&r.ranks[i].kill.n_sent) + at[i]);
+    submit_all(r.job, &h);
+    *n_restarts += run_to_end(&r);
+    if (memcmp(&h, &undisturbed, sizeof h) != 0)
+        fail_msg("other results with deaths at messages %ld %ld %ld %ld", at[0], at[1], at[2], at[3]);
+    /* The last steps may still be under way, and a rank may die now. */
+    while (mr_journal_count(r.job->journal) > 0 &&
+           mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err) == MR_OK)
+        continue;
+    rig_stop(&r);
+}
+
+static bool is_long(void) {
+    const char *value = getenv("MILLRACE_TEST_LONG");
+    return value && strcmp(value, "1") == 0;
+}
+
+/* One death, at every message of the first and the last stage, or at some of them. */
+static void test_one_death(void **state) {
+    (void)state;
+    int32_t n_restarts = 0, n_runs = 0;
+    for (int32_t victim = 0; victim < N_STAGES; victim++) {
+        long stride = is_long() ? 1 : n_messages[victim] / (SHORT_KILLS / 2) + 1;
+        for (long k = 1; k < n_messages[victim]; k += stride, n_runs++) {
+            long at[N_RANKS] = {0};
+            at[victim] = k;
+            run_with_deaths(at, &n_restarts);
+        }
+    }
+    print_message("%d deaths in the middle of a job, %d restarts\n", n_runs, n_restarts);
+    assert_true(n_restarts > n_runs / 2);
+}
+
+/* Up to three deaths, also while another epoch begins: only one rank may be left. */
+static void test_further_deaths(void **state) {
+    (void)state;
+    int32_t n_restarts = 0;
+    for (uint64_t seed = 1; seed <= (is_long() ? 2000 : SHORT_KILLS); seed++) {
+        long at[N_RANKS] = {0};
+        int32_t survivor = (int32_t)(mr_rng_u64(seed, 1, 0) % N_RANKS);
+        for (int32_t i = 0; i < N_RANKS; i++)
+            if (i != survivor)
+                at[i] = 1 + (long)(mr_rng_u64(seed, 2, (uint64_t)i) % (i < N_STAGES ? 60 : 12));
+        run_with_deaths(at, &n_restarts);
+    }
+    print_message("%d restarts after several deaths\n", n_restarts);
+}
+
+/* A restart that nobody died for. */
+static void test_on_purpose(void **state) {
+    (void)state;
+    static heard h;
+    rig r;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    submit_all(r.job, &h);
+    for (int i = 0; i < 4; i++) {
+        for (int turn = 0; turn < 30; turn++)
+            expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+        const mr_epoch_config epoch = next_epoch(&r);
+        expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+    }
+    (void)run_to_end(&r);
+    assert_memory_equal(&h, &undisturbed, sizeof h);
+    rig_stop(&r);
+}
+
+/* A plan with too few KV blocks is refused, sequences stay, and a plan with enough of them goes on. */
+static void test_too_small_a_plan(void **state) {
+    (void)state;
+    static heard h;
+    rig r;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    submit_all(r.job, &h);
+    mr_epoch_config epoch = next_epoch(&r);
+    epoch.n_kv_blocks = 2;
+    expect_fails(mr_job_restart(r.job, &epoch, &r.err), MR_E_NO_MEMORY, &r.err,
+                 "a sequence may reach 56 tokens, the KV cache of the new plan holds 32");
+    mr_job_stats stats = mr_job_get_stats(r.job);
+    assert_int_equal(stats.n_waiting, N_TEXTS + 3);
+    assert_int_equal(stats.n_live, 0);
+    epoch = next_epoch(&r);
+    expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+    (void)run_to_end(&r);
+    assert_memory_equal(&h, &undisturbed, sizeof h);
+    rig_stop(&r);
+}
+
+int main(void) {
+    tiny_desc desc = job_model_desc();
+    gguf_writer *w = tiny_model_write(&desc);
+    job_model_init(&model, w);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
+        cmocka_unit_test(test_on_purpose),  cmocka_unit_test(test_too_small_a_plan),
+        cmocka_unit_test(test_one_death),   cmocka_unit_test(test_further_deaths),
+    };
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    job_model_deinit(&model);
+    return n_failed;
+}
