@@ -129,6 +129,22 @@ static void on_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
     mr_service_set_loaded(ctx, done_bytes, total_bytes);
 }
 
+/* The session's on_recovery: what other threads read of the plan is taken away, and put back. */
+static void on_recovery(void *ctx, bool begins) {
+    mr_serve *s = ctx;
+    mr_err err;
+    if (begins) {
+        mr_serve_stats_ended(s->stats);
+        mr_serve_trace_begin(s->trace, NULL);
+        return;
+    }
+    if (mr_serve_publish_plan(s, &err) != MR_OK)
+        mr_output_warning("/plan shows an old plan: %s", err.text);
+    mr_serve_stats_planned(s->stats, &s->session);
+    mr_serve_stats_started(s->stats);
+    mr_serve_trace_begin(s->trace, &s->session);
+}
+
 static mr_status load(mr_serve *s, mr_err *err) {
     mr_status status = mr_session_open(s->options, &s->session, err);
     s->session.on_loaded = on_loaded;
@@ -136,6 +152,8 @@ static mr_status load(mr_serve *s, mr_err *err) {
     s->session.on_spans = mr_serve_trace_spans;
     s->session.on_spans_ctx = s->trace;
     s->session.interrupted = is_over;
+    s->session.on_recovery = on_recovery;
+    s->session.on_recovery_ctx = s;
     if (status == MR_OK)
         status = mr_vocab_load(s->session.gguf, &s->tok, err);
     if (status == MR_OK)
@@ -199,8 +217,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     mr_service_destroy(s.service);
     mr_session_api_close(&s.parts);
     mr_tokenizer_destroy(s.tok);
-    for (int i = 0; i < SERVE_TEXTS; i++)
-        mr_free(atomic_load(&s.texts[i]));
+    mr_serve_free_texts(&s);
     mr_free(s.model);
     return status;
 }

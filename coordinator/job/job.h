@@ -74,6 +74,10 @@ typedef struct mr_job_config {
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
+    /* Called by a turn when a stage is lost, with the error that says so. MR_OK: it has restarted the job. Otherwise the
+     * turn returns its error. NULL: the turn returns MR_E_PEER_LOST. */
+    mr_status (*recover)(void *ctx, mr_job *job, mr_err *err);
+    void *recover_ctx;
     /* Called ten times a second. If it returns true, mr_job_create or the running turn ends with MR_E_CANCELLED and an
      * empty error text. May be NULL. */
     bool (*interrupted)(void);

@@ -171,8 +171,10 @@ static mr_status create(const mr_rank_config *config, rank_process **out, mr_err
         p->config.cache_dir = p->cache_dir = mr_strdup(config->cache_dir);
     p->hosts = mr_alloc_array((size_t)config->place.n_ranks, sizeof *p->hosts);
     p->is_idle = mr_alloc_array((size_t)config->place.n_ranks, sizeof *p->is_idle);
+    p->is_lost = mr_alloc_array((size_t)config->place.n_ranks, sizeof *p->is_lost);
     *out = p;
-    if ((config->model_path && !p->model_path) || (config->cache_dir && !p->cache_dir) || !p->hosts || !p->is_idle)
+    if ((config->model_path && !p->model_path) || (config->cache_dir && !p->cache_dir) || !p->hosts || !p->is_idle ||
+        !p->is_lost)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a rank of %d", (int)config->place.n_ranks);
     mr_status status = config->place.rank == 0 ? rank_listen(p, err) : MR_OK;
     if (status == MR_OK)
@@ -297,6 +299,7 @@ static void release(rank_process *p, int64_t patience_ns) {
     mr_free(p->cache_dir);
     mr_free(p->hosts);
     mr_free(p->is_idle);
+    mr_free(p->is_lost);
     mr_free(p);
 }
 

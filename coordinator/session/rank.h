@@ -51,6 +51,10 @@ int mr_rank_follow(const mr_rank_config *config);
 void rank_dismiss(void);
 /* The rank holds no stage: from now on its loss is a warning, not an error. */
 void rank_set_idle(rank_process *p, int32_t rank);
+/* From now on the loss of any rank but rank 0 is a warning: the caller goes on without it. */
+void rank_allow_losses(rank_process *p);
+/* Whether a rank was lost, idle or not. */
+bool rank_is_lost(rank_process *p, int32_t rank);
 /* Whether a rank that is not idle was lost, and the user has been told. Later errors follow from that loss and need no
  * message. */
 bool mr_rank_loss_reported(void);

@@ -39,6 +39,8 @@ struct rank_process {
     mr_err err;
     char (*hosts)[RANK_HOST_BYTES]; /* [n_ranks], "" until known, first from the launcher, then from MPI */
     bool *is_idle;                  /* [n_ranks]: the rank holds no stage */
+    bool *is_lost;                  /* [n_ranks] */
+    bool allows_losses;             /* rank_allow_losses */
     mr_mpi *mpi;                    /* NULL before MPI runs and when it ends */
     bool has_met;                   /* rank_meet has succeeded */
     bool meets_over_mpi;            /* launcher is NULL: ranks learn rank 0's address over MPI */

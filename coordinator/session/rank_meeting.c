@@ -35,6 +35,19 @@ void rank_set_idle(rank_process *p, int32_t rank) {
     mr_mutex_unlock(&p->lock);
 }
 
+void rank_allow_losses(rank_process *p) {
+    mr_mutex_lock(&p->lock);
+    p->allows_losses = true;
+    mr_mutex_unlock(&p->lock);
+}
+
+bool rank_is_lost(rank_process *p, int32_t rank) {
+    mr_mutex_lock(&p->lock);
+    bool is_lost = p->is_lost[rank];
+    mr_mutex_unlock(&p->lock);
+    return is_lost;
+}
+
 static void sleep_ns(int64_t ns) {
     (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
@@ -70,12 +83,13 @@ static void leave(rank_process *p, const char *why) {
 }
 
 /* At rank 0, after the loss of a rank: ends the requests that were posted with the rank. The user is told of the first
- * loss of a rank with a stage, and of every loss of an idle rank. */
+ * loss that ends the job, and of every loss that does not. */
 static void note_loss(rank_process *p, int32_t rank, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
     mr_mutex_lock(&p->lock);
-    bool is_idle = p->is_idle[rank];
+    bool is_idle = p->is_idle[rank], is_allowed = p->allows_losses;
+    p->is_lost[rank] = true;
     if (p->mpi)
         mr_mpi_peer_lost(p->mpi, rank);
     else
@@ -87,6 +101,8 @@ static void note_loss(rank_process *p, int32_t rank, const char *why) {
         return;
     if (is_idle)
         mr_output_warning("%s; it holds no stage, so the others go on", err.text);
+    else if (is_allowed)
+        mr_output_warning("%s; the others take over its layers", err.text);
     else if (!atomic_exchange(&loss_reported, true))
         mr_output_error(&err);
 }

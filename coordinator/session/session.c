@@ -10,6 +10,7 @@
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output_table.h"
 #include "coordinator/session/output_json.h"
+#include "coordinator/session/session_recover.h"
 #include "coordinator/session/synthetic_plan.h"
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
@@ -19,7 +20,6 @@
 enum {
     DEFAULT_CONTEXT = 4096,
     MAX_CHUNK = 512, /* without --chunk */
-    EPOCH = 1,
 };
 
 /* --- Choices ----------------------------------------------------------------------------------------------------- */
@@ -457,7 +457,8 @@ static mr_status open_trace(mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
     if (!path && !s->on_spans)
         return MR_OK;
-    s->clock_offset_ns = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->clock_offset_ns);
+    int32_t most = s->plan.n_stages > s->cluster.n_ranks ? s->plan.n_stages : s->cluster.n_ranks;
+    s->clock_offset_ns = mr_alloc_array((size_t)most, sizeof *s->clock_offset_ns);
     if (!s->clock_offset_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
     mr_status status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
@@ -508,7 +509,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .epoch.plan = &s->plan,
                             .channel = mr_session_cluster_channel(&s->cluster),
-                            .epoch.number = EPOCH,
+                            .epoch.number = s->epoch,
                             .max_rows = s->max_rows,
                             .max_out_rows = s->max_out_rows,
                             .max_sequences = s->max_sequences,
@@ -529,6 +530,8 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .on_spans_ctx = s,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
+                            .recover = s->recovers ? session_recover : NULL,
+                            .recover_ctx = s,
                             .interrupted = s->interrupted ? s->interrupted : mr_session_cluster_ended};
     mr_progress_begin(&s->bar);
     mr_status status = mr_job_create(&config, &s->job, err);
@@ -540,6 +543,7 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     mr_text_buf table = {0};
     char bytes[OUTPUT_BYTES_TEXT];
     int64_t start_ns = mr_clock_now_ns();
+    s->recovers = s->cluster.n_ranks > 1 && mr_options_number(s->options, MR_OPTION_RECOVER) != 0;
     mr_status status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK)
         output_json_note_plan(table.data, &s->plan, s->sizes, &s->cluster);
@@ -549,12 +553,15 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     if (status == MR_OK)
         status = open_trace(s, err);
     if (status == MR_OK)
-        status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, EPOCH, err);
+        status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, ++s->epoch, err);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
-    mr_session_cluster_set_idle(&s->cluster, &s->plan);
+    if (s->recovers)
+        rank_allow_losses(s->cluster.rank);
+    else
+        mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);
     if (s->cluster.n_without_file == 0) {

@@ -49,8 +49,10 @@ typedef struct mr_session {
     bool map_weights;      /* matrices stay in the mapped model file */
     /* From mr_session_start. */
     mr_job *job;
+    uint32_t epoch; /* the latest */
+    bool recovers;  /* --recover, and there are ranks */
     mr_trace_file trace;
-    int64_t *clock_offset_ns; /* [plan.n_stages], with a trace or on_spans */
+    int64_t *clock_offset_ns; /* of each stage, with a trace or on_spans; room for the stages of any plan */
     mr_progress bar;
     int64_t load_ns;
     /* May be set before mr_session_start; see job.h. */
@@ -62,6 +64,9 @@ typedef struct mr_session {
     void (*on_loaded)(void *ctx, size_t done_bytes, size_t total_bytes); /* in addition to the progress bar */
     void *on_loaded_ctx;
     bool (*interrupted)(void); /* NULL: a signal or a lost rank ends the job */
+    /* With --recover: ranks are lost, and plan and sizes change between the two calls. May be NULL. */
+    void (*on_recovery)(void *ctx, bool begins);
+    void *on_recovery_ctx;
 } mr_session;
 
 /* The path of the model file that MODEL or --demo names; to be freed by the caller. */
@@ -99,6 +104,8 @@ int32_t mr_session_usual_chunk(int32_t n_stages);
 void mr_session_widen_chunk(mr_session *s, int32_t n_sequences);
 /* Chooses rows and KV blocks and measures the stages. MR_E_NO_MEMORY: more than --mem allows. */
 MR_MUST_USE mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *err);
+/* Measures the stages of another plan, with the rows and KV blocks of the session. */
+MR_MUST_USE mr_status mr_session_size_again(mr_session *s, mr_err *err);
 /* Like mr_session_size, for a server, whose requests are not known yet: --sequences sequences at once, or 64, and KV
  * blocks for all of them at full length. The KV cache takes half of the free memory at most, but has room for one full
  * sequence at least. */

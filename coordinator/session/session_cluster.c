@@ -127,6 +127,10 @@ mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan
     return status;
 }
 
+bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank) {
+    return c->rank && rank_is_lost(c->rank, rank);
+}
+
 void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
     for (int32_t rank = 1; rank < c->n_ranks; rank++) {
         bool has_stage = false;

@@ -57,6 +57,8 @@ MR_MUST_USE mr_status mr_session_cluster_start(mr_session_cluster *c, const char
 mr_channel *mr_session_cluster_channel(mr_session_cluster *c);
 /* The roll call's entry for a rank; NULL: stages are threads. */
 const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t rank);
+/* Whether a rank was lost. */
+bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank);
 /* Call when all stages are loaded. Ranks without a stage, which may have sent layers to other ranks, only wait for the
  * end from here on: their loss is no error any more. */
 void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan);

@@ -322,6 +322,15 @@ mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *
     return status;
 }
 
+mr_status mr_session_size_again(mr_session *s, mr_err *err) {
+    mr_stage_sizes *sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *sizes);
+    if (!sizes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
+    mr_free(s->sizes);
+    s->sizes = sizes;
+    return s->plan.synthetic ? MR_OK : measure(s, err);
+}
+
 mr_status mr_session_size_for_server(mr_session *s, mr_err *err) {
     bool given = mr_options_given(s->options, MR_OPTION_SEQUENCES);
     int64_t longest = mr_session_whole_blocks(s->ctx);

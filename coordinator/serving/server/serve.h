@@ -20,7 +20,7 @@ typedef struct serve_trace serve_trace;
 typedef struct serve_starter serve_starter;
 struct mr_api; /* coordinator/serving/api/api.h */
 
-/* JSON answers that do not change once there is a plan. */
+/* JSON answers that change only with the plan. */
 typedef enum serve_text { SERVE_MODELS, SERVE_MODEL, SERVE_PROPS, SERVE_PLAN, SERVE_TEXTS } serve_text;
 
 typedef struct mr_serve {
@@ -38,6 +38,7 @@ typedef struct mr_serve {
     _Atomic(struct mr_api *) api;       /* the api of parts, set once the model is loaded; NULL: not loaded */
     mr_batch_store *batches;            /* NULL: no --batch-dir */
     _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not published yet */
+    struct serve_old_text *old_texts;   /* main thread: routes may still read them */
     bool is_ready;                      /* main thread: the model is loaded */
     int64_t loss_ns;                    /* main thread: when a rank was lost; 0: none */
     int64_t end_ns;                     /* main thread: when draining is over; 0: no draining */
@@ -49,6 +50,10 @@ extern const mr_http_route serve_routes[];
 extern const int32_t serve_n_routes;
 /* Makes and publishes the texts. */
 MR_MUST_USE mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err);
+/* Publishes the plan again, which has changed. */
+MR_MUST_USE mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err);
+/* When no route runs any more. */
+void mr_serve_free_texts(mr_serve *s);
 /* The mr_http_config.on_done. */
 void serve_count_request(void *ctx, const mr_http_done *done);
 /* Where the model is not ready, sets out to an error and returns true. */

@@ -93,7 +93,12 @@ static json_t *model_json(const mr_serve *s) {
 
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    return json_pack("{s:o, s:i, s:i, s:i, s:i, s:o}", "model", mr_output_json_text(mr_str_from(s->model)), "context",
+    json_t *lost = json_array();
+    for (int32_t i = 0; i < c->cluster.n_ranks; i++)
+        if (mr_session_cluster_is_lost(&c->cluster, i))
+            json_array_append_new(lost, json_integer(i));
+    return json_pack("{s:I, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1), "lost",
+                     lost, "model", mr_output_json_text(mr_str_from(s->model)), "context",
                      c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
                      (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
@@ -114,14 +119,39 @@ static json_t *props_json(const mr_serve *s) {
                      "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
 }
 
+/* A text that was replaced. */
+typedef struct serve_old_text {
+    struct serve_old_text *next;
+    char *text;
+} serve_old_text;
+
 static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
     char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
     free(dumped);
     json_decref(root);
-    if (!text)
+    serve_old_text *old = mr_alloc(sizeof *old);
+    if (!text || !old) {
+        mr_free(text);
+        mr_free(old);
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what the server says of the model");
-    atomic_store(&s->texts[which], text);
+    }
+    *old = (serve_old_text){s->old_texts, atomic_exchange(&s->texts[which], text)};
+    s->old_texts = old;
     return MR_OK;
+}
+
+void mr_serve_free_texts(mr_serve *s) {
+    for (serve_old_text *old = s->old_texts, *next; old; old = next) {
+        next = old->next;
+        mr_free(old->text);
+        mr_free(old);
+    }
+    for (int i = 0; i < SERVE_TEXTS; i++)
+        mr_free(atomic_load(&s->texts[i]));
+}
+
+mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err) {
+    return publish(s, SERVE_PLAN, plan_json(s), err);
 }
 
 mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err) {
@@ -131,7 +161,7 @@ mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err) {
         status = publish(s, SERVE_MODEL, model_json(s), err);
     if (status == MR_OK)
         status = publish(s, SERVE_PROPS, props_json(s), err);
-    return status == MR_OK ? publish(s, SERVE_PLAN, plan_json(s), err) : status;
+    return status == MR_OK ? mr_serve_publish_plan(s, err) : status;
 }
 
 static void answer_text(mr_serve *s, serve_text which, mr_http_answer *out) {

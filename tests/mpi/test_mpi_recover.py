@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""`millrace serve --recover` over ranks: ranks are killed while streams run, and every stream gets the text that it
+would have got without the deaths. Argument: the class of tests to run. Exit status 77: all were skipped.
+MILLRACE_KILLS: how many ranks to kill in all."""
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+
+LIMIT_S = 120
+N_RANKS = 4
+N_STREAMS = 32
+GRAMMAR = 'root ::= (word " ")+\nword ::= [a-z]{1,7}'
+
+
+def body(i):
+    """Greedy, sampled, with a grammar, with two choices, with log-probabilities; prompts of several lengths."""
+    fields = {"prompt": "Once upon a time there was " * (1 + i % 7), "max_tokens": 120 + i, "seed": i, "stream": True,
+              "ignore_eos": True, "temperature": 0.0 if i % 4 == 0 else 0.9}
+    if i % 4 == 1:
+        fields["grammar"] = GRAMMAR
+    if i % 8 == 2:
+        fields["n"] = 2
+    if i % 8 == 3:
+        fields["logprobs"] = 2
+    return fields
+
+
+def stream(port, i, out):
+    """Puts the events of a stream, joined to one text for each choice with its log-probabilities, into out[i]."""
+    try:
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+        c.request("POST", "/v1/completions", json.dumps(body(i)), {"Content-Type": "application/json"})
+        answer = c.getresponse()
+        said = {}
+        lines = answer.read().decode().splitlines()
+        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+        for event in events:
+            if "error" in event:
+                said["error"] = event["error"]
+            for choice in event.get("choices", []):
+                part = said.setdefault(choice["index"], {"text": "", "logprobs": [], "end": None})
+                part["text"] += choice["text"]
+                part["logprobs"] += (choice.get("logprobs") or {}).get("token_logprobs") or []
+                part["end"] = choice["finish_reason"] or part["end"]
+        said["status"] = answer.status
+        said["done"] = "data: [DONE]" in lines
+        out[i] = said
+        c.close()
+    except (OSError, http.client.HTTPException, ValueError) as e:
+        out[i] = {"failed": repr(e)}
+
+
+def all_streams(port, meanwhile=lambda: None):
+    out = [None] * N_STREAMS
+    threads = [threading.Thread(target=stream, args=(port, i, out)) for i in range(N_STREAMS)]
+    for t in threads:
+        t.start()
+    meanwhile()
+    for t in threads:
+        t.join()
+    return out
+
+
+@unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
+class Serve(unittest.TestCase):
+    def start(self, n, *options):
+        port = free_port()
+        job = Job(n, ["serve", DEMO, "--port", str(port), "--threads", "1", *options],
+                  mpirun_args=["--enable-recovery"] if n > 1 else [])
+        self.addCleanup(job.left, 0)  # where a test fails
+        wait_until_ready(port)
+        return port, job
+
+    def undisturbed(self):
+        port, job = self.start(1)
+        wanted = all_streams(port)
+        for said in wanted:
+            self.assertEqual((said.get("status"), said.get("done")), (200, True), said)
+        kill(job.rank_pid(0), signal.SIGTERM)
+        self.assertEqual(job.wait(LIMIT_S).status, 0)
+        return wanted
+
+    def kill_some(self, luck, wanted, n):
+        """Starts a server over ranks, kills n of them, one after the other, and compares all streams."""
+        port, job = self.start(N_RANKS, "--recover")
+        victims = luck.sample(range(1, N_RANKS), n)
+        pids = [job.rank_pid(rank) for rank in victims]
+        delays = [luck.uniform(0.05, 0.8) for _ in victims]
+        what = "ranks %s after %s s" % (victims, ", ".join("%.3f" % d for d in delays))
+
+        def meanwhile():
+            for pid, delay in zip(pids, delays):
+                time.sleep(delay)
+                kill(pid)
+
+        self.assertEqual(all_streams(port, meanwhile), wanted, what)
+        self.assertEqual(all_streams(port), wanted, what + ", and once more")
+        plan = ask(port, "GET", "/plan")[1]
+        self.assertEqual({s["rank"] for s in plan["stages"]} & set(victims), set(), what)
+        kill(job.rank_pid(0), signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (0, []), what + "\n" + str(done))
+        for rank in victims:
+            self.assertRegex(done.stderr.decode(), "warning: rank %d on .* is gone" % rank, str(done))
+        self.assertNotIn(b"millrace: error", done.stderr, str(done))
+        print(what, flush=True)
+
+    def test_kills(self):
+        seed = random.randrange(1 << 32)
+        print("seed", seed)
+        luck = random.Random(seed)
+        wanted = self.undisturbed()
+        left = int(os.environ.get("MILLRACE_KILLS", "6"))
+        while left > 0:
+            n = min(left, luck.randint(1, N_RANKS - 1))
+            self.kill_some(luck, wanted, n)
+            left -= n
+
+
+if __name__ == "__main__":
+    run_tests()
