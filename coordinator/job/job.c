@@ -46,6 +46,10 @@ mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err
     return status == MR_OK ? job_epoch_begin(job, config, err) : status;
 }
 
+int32_t mr_job_failed_rank(const mr_job *job) {
+    return job->failed_rank;
+}
+
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
     return mr_learned_times_usual(job->epoch.times, stage, out);
 }

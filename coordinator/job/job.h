@@ -74,9 +74,9 @@ typedef struct mr_job_config {
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
-    /* Called by a turn when a stage is lost, with the error that says so. MR_OK: it has restarted the job. Otherwise the
-     * turn returns its error. NULL: the turn returns MR_E_PEER_LOST. */
-    mr_status (*recover)(void *ctx, mr_job *job, mr_err *err);
+    /* Called by a turn when a stage is lost or has failed, with the error that the turn would return otherwise. MR_OK:
+     * it has restarted the job. Else the turn returns its error. NULL: the job cannot go on. */
+    mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
     void *recover_ctx;
     /* Called ten times a second. If it returns true, mr_job_create or the running turn ends with MR_E_CANCELLED and an
      * empty error text. May be NULL. */
@@ -92,6 +92,9 @@ MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, m
 MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
 /* Tells the stages to end, unless they were told before, and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
+/* The rank of the stage that has reported its failure in the latest epoch, with a cause other than the loss of another
+ * rank; -1: none. Also valid after a failed restart. */
+int32_t mr_job_failed_rank(const mr_job *job);
 /* The sizes of a stage. The result is valid while the job lives. */
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
 

@@ -163,6 +163,7 @@ static mr_status create_epoch(mr_job *job, const mr_epoch_config *config, mr_err
 }
 
 mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *err) {
+    job->failed_rank = -1;
     mr_status status = create_epoch(job, config, err);
     if (status == MR_OK) {
         status = mr_stage_links_open_results(job->epoch.links, err);

@@ -14,9 +14,11 @@ const char *job_place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_
     return out;
 }
 
-static mr_status note_failure(const mr_job *job, const Millrace__Failure *f, mr_err *err) {
+static mr_status note_failure(mr_job *job, const Millrace__Failure *f, mr_err *err) {
     const mr_plan_stage *s = &job->epoch.plan.stages[f->stage];
     char place[MR_CHANNEL_NAME_BYTES + 4];
+    if (f->status != MR_E_PEER_LOST)
+        job->failed_rank = s->rank;
     return mr_err_set(err, (mr_status)f->status, "stage %u (layers %d to %d%s): %s", f->stage, s->first, s->last - 1,
                       job_place_of(job, f->stage, place), f->text);
 }

@@ -281,6 +281,7 @@ void mr_session_close(mr_session *s) {
     if (mr_trace_file_close(&s->trace, &ignored) != MR_OK)
         mr_output_warning("%s", ignored.text);
     mr_free(s->clock_offset_ns);
+    mr_free(s->has_failed);
     mr_session_facts_deinit(&s->facts);
     mr_session_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
@@ -539,12 +540,21 @@ static mr_status create_job(mr_session *s, mr_err *err) {
     return status;
 }
 
+static mr_status allow_recovery(mr_session *s, mr_err *err) {
+    s->n_first_stages = s->plan.n_stages;
+    s->recovers = s->cluster.n_ranks > 1 && !s->plan.synthetic && mr_options_number(s->options, MR_OPTION_RECOVER) != 0;
+    s->has_failed = s->recovers ? mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *s->has_failed) : NULL;
+    return s->recovers && !s->has_failed ? mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d ranks", s->cluster.n_ranks)
+                                         : MR_OK;
+}
+
 mr_status mr_session_start(mr_session *s, mr_err *err) {
     mr_text_buf table = {0};
     char bytes[OUTPUT_BYTES_TEXT];
     int64_t start_ns = mr_clock_now_ns();
-    s->recovers = s->cluster.n_ranks > 1 && mr_options_number(s->options, MR_OPTION_RECOVER) != 0;
-    mr_status status = mr_session_print_plan(s, &table, err);
+    mr_status status = allow_recovery(s, err);
+    if (status == MR_OK)
+        status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK)
         output_json_note_plan(table.data, &s->plan, s->sizes, &s->cluster);
     mr_text_buf_deinit(&table);

@@ -51,6 +51,9 @@ typedef struct mr_session {
     mr_job *job;
     uint32_t epoch; /* the latest */
     bool recovers;  /* --recover, and there are ranks */
+    bool *has_failed;       /* [n_ranks] if it recovers: the rank's stage has failed, so it gets none any more */
+    int32_t n_malformed;    /* messages after which the stages began again */
+    int32_t n_first_stages; /* of the first plan */
     mr_trace_file trace;
     int64_t *clock_offset_ns; /* of each stage, with a trace or on_spans; room for the stages of any plan */
     mr_progress bar;

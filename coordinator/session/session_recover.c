@@ -9,15 +9,20 @@
 #include "engine/base/mem.h"
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
+enum { MOST_MALFORMED = 8 }; /* messages in the life of a session after which its stages begin again */
 static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS;
 
-/* --- Who lives --------------------------------------------------------------------------------------------------- */
+/* --- Who takes part ---------------------------------------------------------------------------------------------- */
 
-/* Writes the ranks that live to out[n_ranks], in order. Returns how many there are. */
-static int32_t find_living(const mr_session *s, int32_t *out) {
+static bool takes_part(const mr_session *s, int32_t rank) {
+    return !mr_session_cluster_is_lost(&s->cluster, rank) && !s->has_failed[rank];
+}
+
+/* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
+static int32_t find_ranks(const mr_session *s, int32_t *out) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
-        if (!mr_session_cluster_is_lost(&s->cluster, i))
+        if (takes_part(s, i))
             out[n++] = i;
     return n;
 }
@@ -37,9 +42,25 @@ static bool has_lost_stage(const mr_session *s, mr_job *job) {
     }
 }
 
+/* Whether another epoch may succeed after this error. */
+static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err *err) {
+    int32_t failed = mr_job_failed_rank(job);
+    if (status == MR_E_PEER_LOST)
+        return has_lost_stage(s, job);
+    if (status == MR_E_PROTOCOL && s->n_malformed++ < MOST_MALFORMED) {
+        mr_output_warning("%s; the stages begin again", err->text);
+        return true;
+    }
+    if (failed < 0 || s->has_failed[failed])
+        return false;
+    mr_output_warning("%s; the other ranks take over its layers", err->text);
+    s->has_failed[failed] = true;
+    return true;
+}
+
 /* --- A new plan -------------------------------------------------------------------------------------------------- */
 
-/* The facts of the ranks that live, numbered anew. */
+/* The facts of some ranks, numbered anew. */
 typedef struct part_of_facts {
     mr_cluster_facts facts;
     mr_rank_facts *ranks;
@@ -64,7 +85,7 @@ static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, i
     return MR_OK;
 }
 
-/* The fastest plan of the living ranks by what was measured, and the KV blocks that fit it. */
+/* The fastest plan of these ranks by what was measured, and the KV blocks that fit it. */
 static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, int32_t *n_kv_blocks,
                        mr_err *err) {
     part_of_facts part;
@@ -84,15 +105,18 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
 
 static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int32_t *n_kv_blocks, mr_err *err) {
     mr_plan plan;
-    int32_t n_stages = n < s->info.n_layers ? n : s->info.n_layers;
-    bool is_measured = s->facts.known && s->facts.planner.facts == s->facts.known;
+    int32_t n_stages = n < s->n_first_stages ? n : s->n_first_stages; /* others are spares */
     *n_kv_blocks = s->n_kv_blocks;
-    mr_status status = is_measured ? solve(s, living, n, &plan, n_kv_blocks, err)
-                                   : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    mr_status status = s->facts.is_solved ? solve(s, living, n, &plan, n_kv_blocks, err)
+                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages; i++)
-        plan.stages[i].rank = living[is_measured ? plan.stages[i].rank : i];
+        plan.stages[i].rank = living[s->facts.is_solved ? plan.stages[i].rank : i];
+    if (s->facts.known && !s->facts.is_solved)
+        status = mr_planner_use_devices(&s->facts.planner, &plan, err);
+    if (status != MR_OK)
+        return status;
     mr_plan_weigh(s->gguf, &s->info, &plan);
     s->plan = plan;
     if (s->facts.prediction)
@@ -102,12 +126,14 @@ static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int
 
 /* --- Recovery ---------------------------------------------------------------------------------------------------- */
 
-/* Ends the stages that live, and begins another epoch with a plan over them. MR_E_PEER_LOST: another rank is lost. */
+/* Ends the stages that live, and begins another epoch with a plan over the ranks living[n]. MR_E_PEER_LOST: another
+ * rank is lost. */
 static mr_status begin_again(mr_session *s, mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
     int32_t n_kv_blocks;
     mr_err ignored;
-    for (int32_t i = 0; i < n; i++) /* a rank that is lost now is found when it is to start */
-        (void)!mr_roll_call_abort(s->cluster.roll, living[i], &ignored);
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
+        if (!mr_session_cluster_is_lost(&s->cluster, i))
+            (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
     mr_status status = plan_again(s, living, n, &n_kv_blocks, err);
     if (status == MR_OK && s->clock_offset_ns)
         status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
@@ -130,18 +156,19 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
                    n_sequences, n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
-mr_status session_recover(void *ctx, mr_job *job, mr_err *err) {
+mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err) {
     mr_session *s = ctx;
     int64_t start_ns = mr_clock_now_ns();
-    mr_status status = MR_E_PEER_LOST;
-    int32_t *living = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *living);
-    if (!living)
+    int32_t n = 1, *ranks = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *ranks);
+    if (!ranks)
         return status;
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, true);
-    while (status == MR_E_PEER_LOST && has_lost_stage(s, job))
-        status = begin_again(s, job, living, find_living(s, living), err);
-    mr_free(living);
+    while (status != MR_OK && n > 0 && may_go_on(s, job, status, err)) {
+        n = find_ranks(s, ranks);
+        status = n > 0 ? begin_again(s, job, ranks, n, err) : status;
+    }
+    mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
     if (s->on_recovery)

@@ -8,7 +8,8 @@
 
 #include "coordinator/session/session.h"
 
-/* As mr_job_config.recover; ctx is the session. Losses that come while it works are met in the same call. */
-MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_err *err);
+/* As mr_job_config.recover; ctx is the session. Losses that come while it works are met in the same call. A rank whose
+ * stage fails gets no stage any more. After a malformed message the same ranks begin again, some times. */
+MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
 
 #endif

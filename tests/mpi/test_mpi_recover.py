@@ -9,12 +9,13 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
+from hosts import Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
 
 LIMIT_S = 120
@@ -91,6 +92,15 @@ class Serve(unittest.TestCase):
         self.assertEqual(job.wait(LIMIT_S).status, 0)
         return wanted
 
+    def end(self, job, victims, what):
+        kill(job.rank_pid(0), signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (0, []), what + "\n" + str(done))
+        for rank in victims:
+            self.assertRegex(done.stderr.decode(), "warning: rank %d on .* is gone" % rank, str(done))
+        self.assertNotIn(b"millrace: error", done.stderr, str(done))
+        return done
+
     def kill_some(self, luck, wanted, n):
         """Starts a server over ranks, kills n of them, one after the other, and compares all streams."""
         port, job = self.start(N_RANKS, "--recover")
@@ -108,12 +118,8 @@ class Serve(unittest.TestCase):
         self.assertEqual(all_streams(port), wanted, what + ", and once more")
         plan = ask(port, "GET", "/plan")[1]
         self.assertEqual({s["rank"] for s in plan["stages"]} & set(victims), set(), what)
-        kill(job.rank_pid(0), signal.SIGTERM)
-        done = job.wait(LIMIT_S)
-        self.assertEqual((done.status, done.left), (0, []), what + "\n" + str(done))
-        for rank in victims:
-            self.assertRegex(done.stderr.decode(), "warning: rank %d on .* is gone" % rank, str(done))
-        self.assertNotIn(b"millrace: error", done.stderr, str(done))
+        self.assertEqual((plan["epoch"] > 1, plan["lost"]), (True, sorted(victims)), plan)
+        self.end(job, victims, what)
         print(what, flush=True)
 
     def test_kills(self):
@@ -126,6 +132,58 @@ class Serve(unittest.TestCase):
             n = min(left, luck.randint(1, N_RANKS - 1))
             self.kill_some(luck, wanted, n)
             left -= n
+
+    def test_a_stopped_rank(self):
+        """It counts as lost after 5 s, and leaves without a word when it goes on."""
+        wanted = self.undisturbed()
+        port, job = self.start(3, "--recover")
+        pid = job.rank_pid(1)
+
+        def meanwhile():
+            time.sleep(0.3)
+            kill(pid, signal.SIGSTOP)
+
+        self.assertEqual(all_streams(port, meanwhile), wanted)
+        kill(pid, signal.SIGCONT)
+        done = self.end(job, [1], "rank 1 is stopped")
+        self.assertIn(b"no sign of life", done.stderr, str(done))
+
+    def test_a_spare(self):
+        """A rank that the first plan leaves out takes the place of a lost one, by measured times."""
+        wanted = self.undisturbed()
+        port, job = self.start(3, "--recover", "--stages", "2", "--measure", "auto")
+        before = {s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]}
+        self.assertEqual(before, {0, 1})
+        pid = job.rank_pid(1)
+        self.assertEqual(all_streams(port, lambda: (time.sleep(0.2), kill(pid))), wanted)
+        self.assertEqual({s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]}, {0, 2})
+        self.end(job, [1], "a spare takes over")
+
+
+class Commands(unittest.TestCase):
+    def test_perplexity(self):
+        """Rows of logits that come again are not counted twice."""
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
+            f.write("Once upon a time there was a little girl who liked to play. " * 1600)
+            f.flush()
+            args = ["perplexity", "--demo", "-f", f.name, "--ctx", "128", "--threads", "1"]
+            wanted = run_ranks(1, args)
+            self.assertEqual(wanted.status, 0, str(wanted))
+            for delay in (0.1, 0.4):
+                job = Job(3, [*args, "--recover"], mpirun_args=["--enable-recovery"])
+                self.addCleanup(job.left, 0)  # where a test fails
+                pid = job.rank_pid(2)
+                said = b""
+                while b"loaded " not in said:
+                    piece = os.read(job.process.stderr.fileno(), 65536)
+                    self.assertNotEqual(piece, b"", said)
+                    said += piece
+                time.sleep(delay)
+                kill(pid)
+                done = job.wait(LIMIT_S)
+                self.assertEqual((done.status, done.left), (0, []), str(done))
+                self.assertEqual(done.stdout, wanted.stdout, str(done))
+                self.assertIn(b"rank 2 on", done.stderr, str(done))
 
 
 if __name__ == "__main__":
