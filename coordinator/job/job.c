@@ -1,5 +1,5 @@
-/* coordinator/job/job.c - the life of a job, new sequences and their checks, and what a job says of itself. job_epoch.c,
- * job_reports.c, job_queue.c, job_prefix.c and job_run.c hold the rest of the job. */
+/* coordinator/job/job.c - the life of a job, new sequences and their checks, and what a job says of itself.
+ * job_epoch.c, job_reports.c, job_queue.c, job_prefix.c and job_run.c hold the rest of the job. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/job.h"
 
@@ -31,7 +31,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     job->config = *config;
     mr_status status = allocate(job, err);
     if (status == MR_OK)
-        status = job_epoch_begin(job, &config->epoch, err);
+        status = job_recover(job, job_epoch_begin(job, &config->epoch, err), err);
     if (status != MR_OK) {
         mr_job_destroy(job);
         return status;

@@ -74,8 +74,8 @@ typedef struct mr_job_config {
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
-    /* Called by a turn when a stage is lost or has failed, with the error that the turn would return otherwise. MR_OK:
-     * it has restarted the job. Else the turn returns its error. NULL: the job cannot go on. */
+    /* Called by mr_job_create and by turns when a stage is lost or has failed, with the error that they would return
+     * otherwise. MR_OK: it has restarted the job. Else they return its error. NULL: the job cannot go on. */
     mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
     void *recover_ctx;
     /* Called ten times a second. If it returns true, mr_job_create or the running turn ends with MR_E_CANCELLED and an

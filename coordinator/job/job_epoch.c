@@ -155,8 +155,7 @@ static mr_status create_epoch(mr_job *job, const mr_epoch_config *config, mr_err
     e->config.times = NULL;
     if (!stages || !e->slots || !e->steps || !e->copy_from || !e->copy_to)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
-    mr_status status =
-        mr_ledger_create(config->n_kv_blocks, job->config.max_sequences, max_blocks, &e->ledger, err);
+    mr_status status = mr_ledger_create(config->n_kv_blocks, job->config.max_sequences, max_blocks, &e->ledger, err);
     if (status == MR_OK)
         status = create_scheduler(job, config->times, err);
     return status == MR_OK ? create_links(job, err) : status;
@@ -209,6 +208,12 @@ void mr_job_stop(mr_job *job) {
         if (all || (!did && mr_channel_wait(job->config.channel, deadline, &ignored) != MR_OK))
             return;
     }
+}
+
+mr_status job_recover(mr_job *job, mr_status status, mr_err *err) {
+    if (status == MR_OK || status == MR_E_CANCELLED || !job->config.recover)
+        return status;
+    return job->config.recover(job->config.recover_ctx, job, status, err);
 }
 
 void job_epoch_end(mr_job *job) {

@@ -70,7 +70,7 @@ struct mr_job {
     bool may_admit;   /* something has changed since the last admission failed */
     int64_t admit_ns; /* no admission before this time, while any sequence is live */
     int32_t n_unfinished;
-    int32_t failed_rank; /* mr_job_failed_rank */
+    int32_t failed_rank;   /* mr_job_failed_rank */
     mr_mutex seconds_lock; /* guards what other threads read: the stages of the epoch and their number */
     mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     int64_t start_ns, first_token_ns, last_first_token_ns;
@@ -83,6 +83,8 @@ mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *er
 /* Tells the stages to end, unless they were told before, and frees the epoch, if there is one. The sequences that have
  * not ended are in the queue then. */
 void job_epoch_end(mr_job *job);
+/* Calls config.recover after an error other than MR_E_CANCELLED. Returns its result, or else status. */
+mr_status job_recover(mr_job *job, mr_status status, mr_err *err);
 /* Puts all sequences that have not ended into the queue, and forgets the others. No step is under way any more. */
 void job_queue_all(mr_job *job);
 /* MR_E_NO_MEMORY: a sequence that has not ended may outgrow so many KV blocks. */

@@ -88,7 +88,8 @@ void job_prefix_publish(mr_job *job, mr_entry *e) {
 void job_prefix_add_copies(mr_job *job, Millrace__StepPlan *plan) {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_runs; i++)
-        n += mr_ledger_take_copy(job->epoch.ledger, (int32_t)plan->runs[i]->slot, &job->epoch.copy_from[n], &job->epoch.copy_to[n]);
+        n += mr_ledger_take_copy(job->epoch.ledger, (int32_t)plan->runs[i]->slot, &job->epoch.copy_from[n],
+                                 &job->epoch.copy_to[n]);
     plan->copy_from = job->epoch.copy_from;
     plan->copy_to = job->epoch.copy_to;
     plan->n_copy_from = plan->n_copy_to = n;

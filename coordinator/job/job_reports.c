@@ -121,4 +121,3 @@ mr_status job_find_cause(mr_job *job, mr_status status, mr_err *err) {
     }
     return status;
 }
-

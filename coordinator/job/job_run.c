@@ -243,8 +243,7 @@ mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
         status = job_wait(job, deadline_ns, err);
     status = status == MR_OK ? MR_OK : job_find_cause(job, status, err);
-    if (status != MR_OK && status != MR_E_CANCELLED && job->config.recover)
-        status = job->config.recover(job->config.recover_ctx, job, status, err);
+    status = job_recover(job, status, err);
     /* MR_E_INVALID is for one wrong request, which fails alone. An error that breaks the whole job is internal. */
     if (status == MR_E_INVALID && err)
         err->status = MR_E_INTERNAL;

@@ -564,13 +564,13 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         status = open_trace(s, err);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, ++s->epoch, err);
+    if (status == MR_OK && s->recovers)
+        rank_allow_losses(s->cluster.rank);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
-    if (s->recovers)
-        rank_allow_losses(s->cluster.rank);
-    else
+    if (!s->recovers)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);

@@ -49,8 +49,8 @@ typedef struct mr_session {
     bool map_weights;      /* matrices stay in the mapped model file */
     /* From mr_session_start. */
     mr_job *job;
-    uint32_t epoch; /* the latest */
-    bool recovers;  /* --recover, and there are ranks */
+    uint32_t epoch;         /* the latest */
+    bool recovers;          /* --recover, and there are ranks */
     bool *has_failed;       /* [n_ranks] if it recovers: the rank's stage has failed, so it gets none any more */
     int32_t n_malformed;    /* messages after which the stages began again */
     int32_t n_first_stages; /* of the first plan */

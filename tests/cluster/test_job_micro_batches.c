@@ -75,7 +75,8 @@ static int32_t run(int32_t n_stages, uint64_t seed, results *out) {
              n_submitted++)
             submit(rig.job, out, n_submitted);
         if (seed)
-            mr_scheduler_set_times(rig.job->epoch.scheduler, other_times(mr_rng_u64(seed, 0, turn / 2), curves, &times));
+            mr_scheduler_set_times(rig.job->epoch.scheduler,
+                                   other_times(mr_rng_u64(seed, 0, turn / 2), curves, &times));
         expect_ok(mr_job_turn(rig.job, mr_clock_now_ns() + MR_NS_PER_MS, &err), &err);
         int32_t m = mr_scheduler_micro_batches(rig.job->epoch.scheduler);
         n_seen += !seen[m];

@@ -150,8 +150,8 @@ static void rig_start(rig *r) {
         rank *k = &r->ranks[i];
         expect_ok(mr_local_channel_open(r->hub, i, &k->channel, &r->err), &r->err);
         expect_ok(channel_kill_wrap(&k->kill, &k->channel, &r->err), &r->err);
-        k->config = (mr_lobby_config){
-            .model_path = model.path, .channel = k->channel, .coordinator = N_RANKS, .n_threads = 1};
+        k->config =
+            (mr_lobby_config){.model_path = model.path, .channel = k->channel, .coordinator = N_RANKS, .n_threads = 1};
         expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
         expect_ok(mr_thread_create("rank", 0, run_rank, k, &k->thread, &r->err), &r->err);
     }

@@ -15,9 +15,10 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from hosts import Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
+from hosts import Hosts, Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
 
+WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
 LIMIT_S = 120
 N_RANKS = 4
 N_STREAMS = 32
@@ -127,7 +128,7 @@ class Serve(unittest.TestCase):
         print("seed", seed)
         luck = random.Random(seed)
         wanted = self.undisturbed()
-        left = int(os.environ.get("MILLRACE_KILLS", "6"))
+        left = int(os.environ.get("MILLRACE_KILLS", "10"))
         while left > 0:
             n = min(left, luck.randint(1, N_RANKS - 1))
             self.kill_some(luck, wanted, n)
@@ -161,30 +162,71 @@ class Serve(unittest.TestCase):
 
 
 class Commands(unittest.TestCase):
-    def test_perplexity(self):
-        """Rows of logits that come again are not counted twice."""
-        with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
+    """perplexity, whose figures hang on every row of logits: rows that come again are not counted twice."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        text = os.path.join(self.folder, "text")
+        with open(text, "w", encoding="ascii") as f:
             f.write("Once upon a time there was a little girl who liked to play. " * 1600)
-            f.flush()
-            args = ["perplexity", "--demo", "-f", f.name, "--ctx", "128", "--threads", "1"]
-            wanted = run_ranks(1, args)
-            self.assertEqual(wanted.status, 0, str(wanted))
-            for delay in (0.1, 0.4):
-                job = Job(3, [*args, "--recover"], mpirun_args=["--enable-recovery"])
-                self.addCleanup(job.left, 0)  # where a test fails
-                pid = job.rank_pid(2)
-                said = b""
-                while b"loaded " not in said:
-                    piece = os.read(job.process.stderr.fileno(), 65536)
-                    self.assertNotEqual(piece, b"", said)
-                    said += piece
-                time.sleep(delay)
-                kill(pid)
-                done = job.wait(LIMIT_S)
-                self.assertEqual((done.status, done.left), (0, []), str(done))
-                self.assertEqual(done.stdout, wanted.stdout, str(done))
-                self.assertIn(b"rank 2 on", done.stderr, str(done))
+        self.args = ["perplexity", DEMO, "-f", text, "--ctx", "128", "--threads", "1"]
+        done = run_ranks(1, self.args)
+        self.assertEqual(done.status, 0, str(done))
+        self.wanted = done.stdout
+
+    def start(self, n, *options, hosts=None):
+        """A job under deploy/millrace-mpirun."""
+        job = Job(n, [*self.args, *options], hosts=hosts, launcher=[WRAPPER], mpirun_args=["--recovery"], program=[],
+                  env={"MILLRACE_BIN": program_path()})
+        self.addCleanup(job.left, 0)  # where a test fails
+        return job
+
+    def check(self, job, words, may_leave=False):
+        done = job.wait(LIMIT_S)
+        self.assertEqual(done.status, 0, str(done))
+        if not may_leave:
+            self.assertEqual(done.left, [], str(done))
+        self.assertEqual(done.stdout, self.wanted, str(done))
+        self.assertRegex(done.stderr.decode(), words, str(done))
+
+    @staticmethod
+    def wait_until_loaded(job):
+        said = b""
+        while b"loaded " not in said:
+            piece = os.read(job.process.stderr.fileno(), 65536)
+            assert piece, said
+            said += piece
+
+    def test_killed(self):
+        for delay in (0.1, 0.4):
+            job = self.start(3)
+            pid = job.rank_pid(2)
+            self.wait_until_loaded(job)
+            time.sleep(delay)
+            kill(pid)
+            self.check(job, "rank 2 on .* is gone: its connection closed; the others take over its layers")
+
+    def test_hosts(self):
+        """A host loses its network. Another one has no room for the layers that it is to fetch."""
+        if Hosts.available():
+            self.skipTest(Hosts.available())
+        with Hosts(3) as hosts:
+            job = self.start(None, hosts=hosts)
+            self.wait_until_loaded(job)
+            hosts.cut("b")
+            self.check(job, "rank 1 on .* is gone: no sign of life for 5 s; the others take over its layers",
+                       may_leave=True)  # mpirun's daemon there, which ends when it can hear that mpirun has ended
+            hosts.join("b")
+            self.assertEqual(job.left(20), [])
+        cache = os.path.join(self.folder, "cache")
+        os.mkdir(cache)
+        with Hosts(3, hide={"c": [DEMO]}) as hosts:
+            hosts.holders["c"].call("mount", "-t", "tmpfs", "-o", "size=64k", "none", cache)
+            job = self.start(None, "--cache-dir", cache, hosts=hosts)
+            self.check(job, "rank 2 on .*; the other ranks take over its layers")
 
 
 if __name__ == "__main__":
-    run_tests()
+    sys.exit(run_tests())

@@ -1,5 +1,5 @@
-/* tests/support/channel_kill.h - wraps another channel whose endpoint dies at a chosen message: the message is not sent,
- * the inner channel is destroyed, so that the other endpoints lose this one, and every later call fails.
+/* tests/support/channel_kill.h - wraps another channel whose endpoint dies at a chosen message: the message is not
+ * sent, the inner channel is destroyed, so that the other endpoints lose this one, and every later call fails.
  * Owns:    the inner channel.
  * Threads: as the inner channel; any thread may read is_dead and n_sent.
  * Errors:  MR_E_PEER_LOST once it is dead. */
