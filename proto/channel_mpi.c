@@ -66,8 +66,9 @@ struct mr_mpi {
     mr_mpi_card *cards; /* [n_ranks] */
     /* [sender is the coordinator][receiver is the coordinator]: the coordinator shares rank 0 with a stage. */
     MPI_Comm comms[2][2];
-    atomic_bool *lost; /* [n_ranks] */
-    atomic_bool news;  /* a request was submitted, or a rank was lost, since the owner last looked */
+    atomic_bool *lost;     /* [n_ranks] */
+    atomic_ullong n_looks; /* of the owner, for messages and losses */
+    atomic_bool news;      /* a request was submitted, or a rank was lost, since the owner last looked */
 
     /* The owner has made no progress for OWNER_PATIENCE_NS. Until it makes progress again, a cancel does not wait for
      * the owner, and the request stays with the owner. */
@@ -313,6 +314,7 @@ static void take_losses(mr_mpi *m) {
 
 /* Takes submitted requests and losses, and lets MPI make progress. */
 static void progress(mr_mpi *m) {
+    atomic_fetch_add_explicit(&m->n_looks, 1, memory_order_relaxed);
     if (atomic_exchange(&m->news, false)) {
         mr_mutex_lock(&m->lock);
         take_submitted(m);
@@ -731,6 +733,10 @@ void mr_mpi_peer_lost(mr_mpi *m, int32_t rank) {
     endpoint_notify(&m->stage);
     endpoint_notify(&m->coordinator);
     mr_mutex_unlock(&m->lock);
+}
+
+uint64_t mr_mpi_n_looks(const mr_mpi *m) {
+    return atomic_load_explicit(&m->n_looks, memory_order_relaxed);
 }
 
 static bool coordinator_open(mr_mpi *m) {

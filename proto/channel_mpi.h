@@ -50,6 +50,10 @@ mr_channel *mr_mpi_coordinator_channel(mr_mpi *m);
 /* Tells the channels that a rank is gone: requests to and from this rank fail with MR_E_PEER_LOST. Thread-safe. */
 void mr_mpi_peer_lost(mr_mpi *m, int32_t rank);
 
+/* How often the owner has looked for messages: while this number stands still, the owner computes or hangs. Any
+ * thread. */
+uint64_t mr_mpi_n_looks(const mr_mpi *m);
+
 /* Called by the owner after its last work: makes progress for the coordinator until the coordinator's channel is
  * destroyed. Returns at once on the other ranks. */
 void mr_mpi_serve(mr_mpi *m);

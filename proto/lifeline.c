@@ -170,6 +170,7 @@ static void door_answer(mr_lifeline *l) {
 
 /* One beat: reads from every peer, drops the silent peers, and sends a sign of life to the others. */
 static void lifeline_beat(mr_lifeline *l) {
+    bool is_alive = !l->config.is_alive || l->config.is_alive(l->config.ctx);
     for (int32_t i = 0; i < l->n_conns; i++) {
         conn *c = &l->conns[i];
         if (c->fd < 0)
@@ -180,7 +181,7 @@ static void lifeline_beat(mr_lifeline *l) {
         if (c->fd < 0)
             continue;
         if (c->silent_beats <= l->config.silent_beats) {
-            if (c->rank != PENDING) /* if the send fails, poll reports it */
+            if (c->rank != PENDING && is_alive) /* if the send fails, poll reports it */
                 (void)send(c->fd, &ALIVE, 1, MSG_NOSIGNAL);
         } else if (c->rank == PENDING) {
             lifeline_fd_close(&c->fd);
@@ -388,8 +389,9 @@ mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost, void *ctx,
 }
 
 mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns, mr_lifeline_lost *lost,
-                              void *ctx, mr_lifeline **out, mr_err *err) {
+                              bool (*is_alive)(void *ctx), void *ctx, mr_lifeline **out, mr_err *err) {
     lifeline_config config = normal_config(lost, ctx);
+    config.is_alive = is_alive;
     return lifeline_connect(address, self_rank, deadline_ns, &config, out, err);
 }
 

@@ -16,6 +16,7 @@
 #ifndef MR_PROTO_LIFELINE_H
 #define MR_PROTO_LIFELINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "engine/base/status.h"
@@ -45,9 +46,12 @@ int32_t mr_lifeline_n_missing(const mr_lifeline *l, int32_t *out_first);
 /* The other ranks: tries all addresses at once. The first peer that proves to know the token is rank 0; another program
  * behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
  * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed.
- * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second. */
+ * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second.
+ * is_alive: called once in a beat, on the thread of the lifeline; while it returns false, this process gives no sign of
+ * life. NULL: this process is alive while the thread of the lifeline runs. */
 MR_MUST_USE mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns,
-                                          mr_lifeline_lost *lost, void *ctx, mr_lifeline **out, mr_err *err);
+                                          mr_lifeline_lost *lost, bool (*is_alive)(void *ctx), void *ctx,
+                                          mr_lifeline **out, mr_err *err);
 
 /* Sends a goodbye, so that the peers do not take the end of the connection for a death. Waits until the peers have
  * closed their ends, half a second at most. lost is not called after this returns. NULL is accepted. */

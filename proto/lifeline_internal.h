@@ -33,6 +33,7 @@ enum {
  * peers for lost. */
 typedef struct lifeline_config {
     mr_lifeline_lost *lost;
+    bool (*is_alive)(void *ctx); /* false: no sign of life is sent now; NULL: always */
     void *ctx;
     int64_t beat_ns;      /* time between two signs of life */
     int32_t silent_beats; /* silent beats after which a peer is lost, and a client without a hello is disconnected */

@@ -197,6 +197,11 @@ static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish
     return MR_OK;
 }
 
+static void tell_whether_it_runs_steps(const worker *w, bool runs_steps) {
+    if (w->config->runs_steps)
+        atomic_store(w->config->runs_steps, runs_steps);
+}
+
 /* Loads the layers that the plan gives to this stage, opens the links of the stage, and reports ready. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
@@ -247,6 +252,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     if (status == MR_OK)
         status = mr_stage_clock_start(&w->clock, trace, err);
     mr_step_sums_clear(&w->sums, mr_clock_now_ns());
+    tell_whether_it_runs_steps(w, status == MR_OK);
     return status == MR_OK ? worker_report_ready(w, err) : status;
 }
 
@@ -341,6 +347,7 @@ static mr_status serve(worker *w, mr_err *err) {
 }
 
 static void finish(worker *w) {
+    tell_whether_it_runs_steps(w, false);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);
     mr_stage_clock_end(&w->clock);

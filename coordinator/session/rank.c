@@ -125,6 +125,7 @@ static void run_rank(void *ctx) {
                              .channel = mr_mpi_stage_channel(mpi),
                              .coordinator = mr_mpi_n_ranks(mpi),
                              .n_threads = p->n_threads,
+                             .runs_steps = &p->runs_steps,
                              .problem = p->config.problem};
     if (!lobby.problem && create_backends(p, &backend, &devices, &problem) != MR_OK)
         lobby.problem = &problem;

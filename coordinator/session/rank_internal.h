@@ -30,9 +30,12 @@ struct rank_process {
     mr_lifeline *lifeline; /* used by the step thread until MPI runs; at rank 0 by the main thread */
     /* At rank 0: the address of the lifeline. A copy, because the step thread may outlive the lifeline. */
     char address[MR_LIFELINE_ADDRESS_BYTES];
-    int32_t n_missing;    /* rank 0's main thread: ranks without a lifeline at the last look, */
-    int64_t n_missing_ns; /* and when this number last changed */
-    mr_mutex lock;        /* guards all fields below */
+    int32_t n_missing;      /* rank 0's main thread: ranks without a lifeline at the last look, */
+    int64_t n_missing_ns;   /* and when this number last changed */
+    atomic_bool runs_steps; /* the stage of this rank is loaded */
+    uint64_t n_looks;       /* the thread of the lifeline: looks of the step thread so far, */
+    int64_t looked_ns;      /* and when this number last grew, or no stage was loaded */
+    mr_mutex lock;          /* guards all fields below */
     mr_cond changed;
     rank_state state;
     mr_status status; /* of the step thread */

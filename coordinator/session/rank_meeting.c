@@ -17,7 +17,7 @@
 static const char ADDRESS_KEY[] = "millrace.lifeline";
 /* FOLLOW_NS: the other ranks wait this much longer for rank 0 than it does for them, so that rank 0 reports first. */
 static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
-                     LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
+                     LEAVE_AFTER_NS = 300 * MR_NS_PER_MS, HANG_NS = 20 * MR_NS_PER_S;
 
 static atomic_bool loss_reported, any_lost;
 
@@ -120,6 +120,21 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
     }
 }
 
+/* At the other ranks, once in a beat: whether the step thread works. A thread that runs steps looks for messages between
+ * the nodes of a graph. Loading may take longer between two looks. */
+static bool is_alive(void *ctx) {
+    rank_process *p = ctx;
+    int64_t now_ns = mr_clock_now_ns();
+    mr_mutex_lock(&p->lock);
+    uint64_t n_looks = p->mpi ? mr_mpi_n_looks(p->mpi) : 0;
+    bool may_hang = p->mpi && atomic_load(&p->runs_steps);
+    mr_mutex_unlock(&p->lock);
+    if (!may_hang || n_looks != p->n_looks)
+        p->looked_ns = now_ns;
+    p->n_looks = n_looks;
+    return now_ns - p->looked_ns < HANG_NS;
+}
+
 /* --- The meeting ------------------------------------------------------------------------------------------------- */
 
 void rank_dismiss(void) {
@@ -158,8 +173,8 @@ static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err 
 
 static mr_status connect_lifeline(rank_process *p, const char *address, int64_t deadline_ns, mr_err *err) {
     mr_status status;
-    while ((status = mr_lifeline_connect(address, p->config.place.rank, deadline_ns, on_lost, p, &p->lifeline, err)) !=
-               MR_OK &&
+    while ((status = mr_lifeline_connect(address, p->config.place.rank, deadline_ns, on_lost, is_alive, p, &p->lifeline,
+                                         err)) != MR_OK &&
            mr_clock_now_ns() + RETRY_NS < deadline_ns)
         sleep_ns(RETRY_NS);
     if (status == MR_E_TIMEOUT) /* nothing is known of rank 0, and rank 0 reports that this rank is missing */

@@ -189,6 +189,7 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .file_client = l->file_client,
                                .file_server = l->file_server,
                                .problem = file_problem(l),
+                               .runs_steps = l->config->runs_steps,
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
     if (mr_worker_run(&config, &err) != MR_OK)

@@ -10,6 +10,8 @@
 #ifndef MR_WORKER_LOBBY_LOBBY_H
 #define MR_WORKER_LOBBY_LOBBY_H
 
+#include <stdatomic.h>
+
 #include "backends/backend.h"
 #include "engine/base/status.h"
 #include "engine/gguf/gguf.h"
@@ -25,6 +27,7 @@ typedef struct mr_lobby_config {
     mr_backend *backend;       /* NULL: problem says why */
     const mr_devices *devices; /* as in mr_worker_config */
     int32_t n_threads;         /* threads of the backend */
+    atomic_bool *runs_steps;   /* as in mr_worker_config */
     const mr_err *problem;     /* why this rank cannot take part; NULL: no problem is known */
 } mr_lobby_config;
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ typedef struct losses {
     mr_mutex lock;
     mr_cond changed;
     int n;
+    atomic_bool is_hung;
     int32_t ranks[MAX_LOSSES];
     char whys[MAX_LOSSES][64];
 } losses;
@@ -230,6 +232,27 @@ static void test_a_killed_rank_0_is_noticed(void **state) {
     assert_int_equal(process_end(&server), -SIGKILL);
     mr_lifeline_close(a);
     mr_lifeline_close(b);
+}
+
+static bool ask_flag(void *ctx) {
+    return !atomic_load(&((losses *)ctx)->is_hung);
+}
+
+/* A process whose own work hangs gives no sign of life, although the thread of its lifeline runs. */
+static void test_a_hung_rank_is_noticed(void **state) {
+    losses *seen = *state;
+    mr_lifeline *l = listen_for(2, seen, STRICT), *client = NULL;
+    lifeline_config config = config_of(seen, PATIENT);
+    mr_err err = {0};
+    config.is_alive = ask_flag;
+    expect_ok(lifeline_connect(mr_lifeline_address(l), 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err),
+              &err);
+    atomic_store(&seen->is_hung, true);
+    assert_true(losses_wait(seen, 1, PATIENCE_NS) >= 1);
+    assert_int_equal(seen->ranks[0], 1);
+    assert_string_equal(seen->whys[0], "no sign of life for 0.2 s");
+    mr_lifeline_close(client);
+    mr_lifeline_close(l);
 }
 
 static void test_goodbye_is_no_death(void **state) {
@@ -609,9 +632,9 @@ static void test_bad_ranks(void **state) {
     static const int32_t counts[] = {-1, 0, MR_MAX_STAGES + 1}, ranks[] = {-1, 0, MR_MAX_STAGES};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(mr_lifeline_listen(counts[i], note_loss, seen, &l, NULL), MR_E_INVALID);
-        assert_int_equal(mr_lifeline_connect("", ranks[i], 0, note_loss, seen, &l, NULL), MR_E_INVALID);
+        assert_int_equal(mr_lifeline_connect("", ranks[i], 0, note_loss, NULL, seen, &l, NULL), MR_E_INVALID);
     }
-    assert_int_equal(mr_lifeline_connect("", 1, 0, note_loss, seen, &l, NULL), MR_E_PROTOCOL);
+    assert_int_equal(mr_lifeline_connect("", 1, 0, note_loss, NULL, seen, &l, NULL), MR_E_PROTOCOL);
     assert_int_equal(mr_lifeline_listen(MR_MAX_STAGES, note_loss, seen, &l, NULL), MR_OK);
     mr_lifeline_close(l);
     assert_int_equal(mr_lifeline_listen(1, note_loss, seen, &l, NULL), MR_OK);
@@ -651,6 +674,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         TEST(test_a_killed_rank_is_noticed),
         TEST(test_a_killed_rank_0_is_noticed),
+        TEST(test_a_hung_rank_is_noticed),
         TEST(test_goodbye_is_no_death),
         TEST(test_goodbye_between_processes),
         TEST(test_silence_is_a_death),
