@@ -120,8 +120,8 @@ static void on_lost(void *ctx, int32_t rank, const char *why) {
     }
 }
 
-/* At the other ranks, once in a beat: whether the step thread works. A thread that runs steps looks for messages between
- * the nodes of a graph. Loading may take longer between two looks. */
+/* At the other ranks, once in a beat: whether the step thread works. A thread that runs steps looks for messages
+ * between the nodes of a graph. Loading may take longer between two looks. */
 static bool is_alive(void *ctx) {
     rank_process *p = ctx;
     int64_t now_ns = mr_clock_now_ns();

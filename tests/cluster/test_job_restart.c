@@ -27,7 +27,8 @@ enum {
     MAX_TOKENS = 36,
     N_KV_BLOCKS = 8, /* too few for all sequences at once: some are preempted */
     WIDTH = 64,
-    SHORT_KILLS = 40, /* of each test that kills; all messages with MILLRACE_TEST_LONG */
+    USUAL_RUNS = 40, /* of each test that kills: MILLRACE_TEST_KILLS; all messages with MILLRACE_TEST_LONG */
+    LONG_RUNS = 2000,
     MOST_EPOCHS = N_RANKS,
 };
 
@@ -268,12 +269,17 @@ static bool is_long(void) {
     return value && strcmp(value, "1") == 0;
 }
 
+static int32_t n_usual_runs(void) {
+    const char *value = getenv("MILLRACE_TEST_KILLS");
+    return value ? atoi(value) : USUAL_RUNS;
+}
+
 /* One death, at every message of the first and the last stage, or at some of them. */
 static void test_one_death(void **state) {
     (void)state;
     int32_t n_restarts = 0, n_runs = 0;
     for (int32_t victim = 0; victim < N_STAGES; victim++) {
-        long stride = is_long() ? 1 : n_messages[victim] / (SHORT_KILLS / 2) + 1;
+        long stride = is_long() ? 1 : n_messages[victim] / (n_usual_runs() / N_STAGES) + 1;
         for (long k = 1; k < n_messages[victim]; k += stride, n_runs++) {
             long at[N_RANKS] = {0};
             at[victim] = k;
@@ -288,7 +294,7 @@ static void test_one_death(void **state) {
 static void test_further_deaths(void **state) {
     (void)state;
     int32_t n_restarts = 0;
-    for (uint64_t seed = 1; seed <= (is_long() ? 2000 : SHORT_KILLS); seed++) {
+    for (uint64_t seed = 1; seed <= (uint64_t)(is_long() ? LONG_RUNS : n_usual_runs()); seed++) {
         long at[N_RANKS] = {0};
         int32_t survivor = (int32_t)(mr_rng_u64(seed, 1, 0) % N_RANKS);
         for (int32_t i = 0; i < N_RANKS; i++)
