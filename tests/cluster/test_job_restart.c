@@ -1,6 +1,8 @@
 /* Ranks die in the middle of a job. The job begins another epoch with the ranks that live, and every sequence goes on:
  * ids, log-probabilities, logits and hidden rows are those of the undisturbed run, and no callback comes twice. */
 // SPDX-License-Identifier: Apache-2.0
+#include <dirent.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +11,7 @@
 #include "coordinator/job/job_internal.h"
 #include "coordinator/lobby/roll_call.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
 #include "proto/channel_local.h"
@@ -325,6 +328,54 @@ static void test_on_purpose(void **state) {
     rig_stop(&r);
 }
 
+/* What the process holds. */
+typedef struct holdings {
+    size_t page_bytes, heap_bytes;
+    int n_files, n_threads;
+} holdings;
+
+static holdings count_holdings(void) {
+    holdings h = {.page_bytes = mr_mem_get_stats().live_bytes, .n_threads = job_count_threads()};
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        h.n_files++;
+    closedir(d);
+    h.heap_bytes = mallinfo2().uordblks;
+    return h;
+}
+
+/* Twenty restarts in a row leave nothing behind. */
+static void test_many(void **state) {
+    (void)state;
+    enum { N_BEFORE = 3, N = 20, MORE_HEAP = 64 << 10 };
+    static heard h;
+    holdings before = {0}, after;
+    rig r;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    submit_all(r.job, &h);
+    for (int i = 0; i < N_BEFORE + N; i++) {
+        const mr_epoch_config epoch = next_epoch(&r);
+        expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+        if (i == N_BEFORE - 1)
+            before = count_holdings();
+        for (int turn = 0; turn < 4; turn++)
+            expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+    }
+    const mr_epoch_config epoch = next_epoch(&r);
+    expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+    after = count_holdings();
+    assert_int_equal(after.page_bytes, before.page_bytes);
+    assert_int_equal(after.n_files, before.n_files);
+    assert_int_equal(after.n_threads, before.n_threads);
+    assert_true(after.heap_bytes < before.heap_bytes + MORE_HEAP);
+    (void)run_to_end(&r);
+    assert_memory_equal(&h, &undisturbed, sizeof h);
+    rig_stop(&r);
+}
+
 /* A plan with too few KV blocks is refused, sequences stay, and a plan with enough of them goes on. */
 static void test_too_small_a_plan(void **state) {
     (void)state;
@@ -354,8 +405,11 @@ int main(void) {
     job_model_init(&model, w);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
-        cmocka_unit_test(test_on_purpose),  cmocka_unit_test(test_too_small_a_plan),
-        cmocka_unit_test(test_one_death),   cmocka_unit_test(test_further_deaths),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_on_purpose),
+        cmocka_unit_test(test_too_small_a_plan),
+        cmocka_unit_test(test_one_death),
+        cmocka_unit_test(test_further_deaths),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     job_model_deinit(&model);
