@@ -77,6 +77,8 @@ typedef struct mr_job_config {
     /* Called by mr_job_create and by turns when a stage is lost or has failed, with the error that they would return
      * otherwise. MR_OK: it has restarted the job. Else they return its error. NULL: the job cannot go on. */
     mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
+    /* Asked once in a turn: true: recover is called with MR_OK, and may restart the job on purpose. May be NULL. */
+    bool (*wants_restart)(void *ctx);
     void *recover_ctx;
     /* Called ten times a second. If it returns true, mr_job_create or the running turn ends with MR_E_CANCELLED and an
      * empty error text. May be NULL. */

@@ -237,7 +237,11 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
 mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     bool did = false;
-    mr_status status = turn(job, &did, err);
+    bool restarts = job->config.wants_restart && job->config.wants_restart(job->config.recover_ctx);
+    mr_status status = restarts ? job->config.recover(job->config.recover_ctx, job, MR_OK, err) : MR_OK;
+    if (status != MR_OK)
+        return status;
+    status = turn(job, &did, err);
     if (job->may_admit && start_ns < job->admit_ns && job->admit_ns < deadline_ns)
         deadline_ns = job->admit_ns;
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)

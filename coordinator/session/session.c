@@ -281,7 +281,7 @@ void mr_session_close(mr_session *s) {
     if (mr_trace_file_close(&s->trace, &ignored) != MR_OK)
         mr_output_warning("%s", ignored.text);
     mr_free(s->clock_offset_ns);
-    mr_free(s->has_failed);
+    session_recovery_deinit(s);
     mr_session_facts_deinit(&s->facts);
     mr_session_cluster_close(&s->cluster);
     mr_gguf_close(s->gguf);
@@ -531,7 +531,8 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .on_spans_ctx = s,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
-                            .recover = s->recovers ? session_recover : NULL,
+                            .recover = s->recovery.is_on ? session_recover : NULL,
+                            .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,
                             .recover_ctx = s,
                             .interrupted = s->interrupted ? s->interrupted : mr_session_cluster_ended};
     mr_progress_begin(&s->bar);
@@ -540,19 +541,11 @@ static mr_status create_job(mr_session *s, mr_err *err) {
     return status;
 }
 
-static mr_status allow_recovery(mr_session *s, mr_err *err) {
-    s->n_first_stages = s->plan.n_stages;
-    s->recovers = s->cluster.n_ranks > 1 && !s->plan.synthetic && mr_options_number(s->options, MR_OPTION_RECOVER) != 0;
-    s->has_failed = s->recovers ? mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *s->has_failed) : NULL;
-    return s->recovers && !s->has_failed ? mr_err_set(err, MR_E_NO_MEMORY, "no memory for %d ranks", s->cluster.n_ranks)
-                                         : MR_OK;
-}
-
 mr_status mr_session_start(mr_session *s, mr_err *err) {
     mr_text_buf table = {0};
     char bytes[OUTPUT_BYTES_TEXT];
     int64_t start_ns = mr_clock_now_ns();
-    mr_status status = allow_recovery(s, err);
+    mr_status status = session_recovery_init(s, err);
     if (status == MR_OK)
         status = mr_session_print_plan(s, &table, err);
     if (status == MR_OK)
@@ -564,13 +557,13 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         status = open_trace(s, err);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, ++s->epoch, err);
-    if (status == MR_OK && s->recovers)
+    if (status == MR_OK && s->recovery.is_on)
         rank_allow_losses(s->cluster.rank);
     if (status == MR_OK)
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
-    if (!s->recovers)
+    if (!s->recovery.is_on)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);

@@ -10,6 +10,8 @@
 #ifndef MR_COORDINATOR_SESSION_SESSION_H
 #define MR_COORDINATOR_SESSION_SESSION_H
 
+#include <stdatomic.h>
+
 #include "coordinator/console/options.h"
 #include "coordinator/console/progress.h"
 #include "coordinator/job/job.h"
@@ -30,6 +32,18 @@ typedef struct mr_session_needs {
     bool half_of_free;     /* the KV cache may take half of the memory that the rest leaves; false: all of it */
 } mr_session_needs;
 
+/* What --recover keeps of the ranks. */
+typedef struct mr_session_recovery {
+    bool is_on;             /* --recover, and there are ranks */
+    bool *has_failed;       /* [n_ranks]: the rank's stage has failed, so it gets none any more */
+    bool *is_drained;       /* [n_ranks]: it gets none because somebody asked for that */
+    atomic_bool *wishes;    /* [n_ranks]: what is_drained is to become */
+    atomic_int n_wishes;    /* so far */
+    int n_granted;          /* of these */
+    int32_t n_malformed;    /* messages after which the stages began again */
+    int32_t n_first_stages; /* of the first plan */
+} mr_session_recovery;
+
 typedef struct mr_session {
     const mr_options *options;
     char *model_path;
@@ -49,11 +63,8 @@ typedef struct mr_session {
     bool map_weights;      /* matrices stay in the mapped model file */
     /* From mr_session_start. */
     mr_job *job;
-    uint32_t epoch;         /* the latest */
-    bool recovers;          /* --recover, and there are ranks */
-    bool *has_failed;       /* [n_ranks] if it recovers: the rank's stage has failed, so it gets none any more */
-    int32_t n_malformed;    /* messages after which the stages began again */
-    int32_t n_first_stages; /* of the first plan */
+    uint32_t epoch; /* the latest */
+    mr_session_recovery recovery;
     mr_trace_file trace;
     int64_t *clock_offset_ns; /* of each stage, with a trace or on_spans; room for the stages of any plan */
     mr_progress bar;

@@ -12,10 +12,32 @@
 enum { MOST_MALFORMED = 8 }; /* messages in the life of a session after which its stages begin again */
 static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS;
 
+mr_status session_recovery_init(mr_session *s, mr_err *err) {
+    mr_session_recovery *r = &s->recovery;
+    size_t n = (size_t)s->cluster.n_ranks;
+    r->n_first_stages = s->plan.n_stages;
+    if (n < 2 || s->plan.synthetic || mr_options_number(s->options, MR_OPTION_RECOVER) == 0)
+        return MR_OK;
+    r->has_failed = mr_alloc_array(n, sizeof *r->has_failed);
+    r->is_drained = mr_alloc_array(n, sizeof *r->is_drained);
+    r->wishes = mr_alloc_array(n, sizeof *r->wishes);
+    if (!r->has_failed || !r->is_drained || !r->wishes)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
+    r->is_on = true;
+    return MR_OK;
+}
+
+void session_recovery_deinit(mr_session *s) {
+    mr_free(s->recovery.has_failed);
+    mr_free(s->recovery.is_drained);
+    mr_free(s->recovery.wishes);
+}
+
 /* --- Who takes part ---------------------------------------------------------------------------------------------- */
 
 static bool takes_part(const mr_session *s, int32_t rank) {
-    return !mr_session_cluster_is_lost(&s->cluster, rank) && !s->has_failed[rank];
+    return !mr_session_cluster_is_lost(&s->cluster, rank) && !s->recovery.has_failed[rank] &&
+           !s->recovery.is_drained[rank];
 }
 
 /* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
@@ -47,15 +69,51 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
     int32_t failed = mr_job_failed_rank(job);
     if (status == MR_E_PEER_LOST)
         return has_lost_stage(s, job);
-    if (status == MR_E_PROTOCOL && s->n_malformed++ < MOST_MALFORMED) {
+    if (status == MR_E_PROTOCOL && s->recovery.n_malformed++ < MOST_MALFORMED) {
         mr_output_warning("%s; the stages begin again", err->text);
         return true;
     }
-    if (failed < 0 || s->has_failed[failed])
+    if (failed < 0 || s->recovery.has_failed[failed])
         return false;
     mr_output_warning("%s; the other ranks take over its layers", err->text);
-    s->has_failed[failed] = true;
+    s->recovery.has_failed[failed] = true;
     return true;
+}
+
+/* --- Wishes ------------------------------------------------------------------------------------------------------ */
+
+mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err) {
+    mr_session_recovery *r = &s->recovery;
+    int32_t n_left = 0;
+    if (!r->is_on)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "this server cannot move layers; hint: --recover, under mpirun");
+    if (rank < 0 || rank >= s->cluster.n_ranks || mr_session_cluster_is_lost(&s->cluster, rank))
+        return mr_err_set(err, MR_E_INVALID, "rank %" PRId32 " is lost, or there is no such rank", rank);
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        n_left += i != rank && !atomic_load(&r->wishes[i]) && !mr_session_cluster_is_lost(&s->cluster, i);
+    if (drains && n_left == 0)
+        return mr_err_set(err, MR_E_INVALID, "rank %" PRId32 " is the last one that may hold layers", rank);
+    atomic_store(&r->wishes[rank], drains);
+    atomic_fetch_add(&r->n_wishes, 1);
+    mr_channel_wake(mr_session_cluster_channel(&s->cluster));
+    return MR_OK;
+}
+
+bool session_wants_restart(void *ctx) {
+    mr_session *s = ctx;
+    return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted;
+}
+
+/* Takes over what was asked for; returns whether that changes who takes part. */
+static bool take_wishes(mr_session *s) {
+    mr_session_recovery *r = &s->recovery;
+    bool changes = false;
+    r->n_granted = atomic_load(&r->n_wishes);
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
+        changes = changes || r->is_drained[i] != atomic_load(&r->wishes[i]);
+        r->is_drained[i] = atomic_load(&r->wishes[i]);
+    }
+    return changes;
 }
 
 /* --- A new plan -------------------------------------------------------------------------------------------------- */
@@ -105,7 +163,7 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
 
 static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int32_t *n_kv_blocks, mr_err *err) {
     mr_plan plan;
-    int32_t n_stages = n < s->n_first_stages ? n : s->n_first_stages; /* others are spares */
+    int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
     *n_kv_blocks = s->n_kv_blocks;
     mr_status status = s->facts.is_solved ? solve(s, living, n, &plan, n_kv_blocks, err)
                                           : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
@@ -126,16 +184,14 @@ static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int
 
 /* --- Recovery ---------------------------------------------------------------------------------------------------- */
 
-/* Ends the stages that live, and begins another epoch with a plan over the ranks living[n]. MR_E_PEER_LOST: another
- * rank is lost. */
-static mr_status begin_again(mr_session *s, mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
-    int32_t n_kv_blocks;
+/* Ends the stages that live, and begins another epoch with the session's plan. MR_E_PEER_LOST: another rank is lost. */
+static mr_status begin_again(mr_session *s, mr_job *job, int32_t n_kv_blocks, mr_err *err) {
     mr_err ignored;
+    mr_status status = MR_OK;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
             (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
-    mr_status status = plan_again(s, living, n, &n_kv_blocks, err);
-    if (status == MR_OK && s->clock_offset_ns)
+    if (s->clock_offset_ns)
         status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, ++s->epoch, err);
@@ -156,24 +212,59 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
                    n_sequences, n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
+/* The present plan goes on. */
+static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
+        bool holds_layers = false;
+        for (int32_t k = 0; k < s->plan.n_stages; k++)
+            holds_layers = holds_layers || s->plan.stages[k].rank == i;
+        if (s->recovery.is_drained[i] && holds_layers) {
+            s->recovery.is_drained[i] = false;
+            atomic_store(&s->recovery.wishes[i], false);
+            mr_output_warning("rank %" PRId32 " keeps its layers: %s", i, why->text);
+        }
+    }
+    return MR_OK;
+}
+
+/* Begins other epochs until one runs. */
+static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *ranks, mr_err *err) {
+    int32_t n_kv_blocks;
+    if (status == MR_OK) { /* on purpose: where there is no other plan, the present one goes on */
+        if (!take_wishes(s))
+            return MR_OK;
+        mr_status planned = plan_again(s, ranks, find_ranks(s, ranks), &n_kv_blocks, err);
+        if (planned != MR_OK)
+            return refuse_wishes(s, err);
+        status = begin_again(s, job, n_kv_blocks, err);
+    }
+    while (status != MR_OK && may_go_on(s, job, status, err)) {
+        int32_t n = find_ranks(s, ranks);
+        if (n == 0)
+            return status;
+        status = plan_again(s, ranks, n, &n_kv_blocks, err);
+        if (status == MR_OK)
+            status = begin_again(s, job, n_kv_blocks, err);
+    }
+    return status;
+}
+
 mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err) {
     mr_session *s = ctx;
     int64_t start_ns = mr_clock_now_ns();
-    int32_t n = 1, *ranks = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *ranks);
+    uint32_t epoch = s->epoch;
+    int32_t *ranks = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *ranks);
     if (!ranks)
         return status;
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, true);
-    while (status != MR_OK && n > 0 && may_go_on(s, job, status, err)) {
-        n = find_ranks(s, ranks);
-        status = n > 0 ? begin_again(s, job, ranks, n, err) : status;
-    }
+    status = recover(s, job, status, ranks, err);
     mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
-    mr_job_stats stats = mr_job_get_stats(job);
-    say_plan(s, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S, stats.n_waiting);
+    if (s->epoch != epoch)
+        say_plan(s, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S, mr_job_get_stats(job).n_waiting);
     return MR_OK;
 }

@@ -161,6 +161,40 @@ class Serve(unittest.TestCase):
         self.end(job, [1], "a spare takes over")
 
 
+    def wait_for_plan(self, port, ranks):
+        end = time.monotonic() + LIMIT_S
+        while {s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]} != ranks:
+            self.assertLess(time.monotonic(), end, "the plan does not change")
+            time.sleep(0.02)
+
+    def test_drain(self):
+        """Layers go from rank to rank while streams run, and nobody is lost."""
+        wanted = self.undisturbed()
+        port, job = self.start(3, "--recover")
+
+        def meanwhile():
+            for path, rank, ranks in (("drain", 1, {0, 2}), ("drain", 0, {2}), ("undrain", 1, {1, 2}),
+                                      ("undrain", 0, {0, 1, 2})):
+                time.sleep(0.1)
+                self.assertEqual(ask(port, "POST", "/cluster/%s?rank=%d" % (path, rank)),
+                                 (200, {"rank": rank, "drains": path == "drain"}))
+                self.wait_for_plan(port, ranks)
+
+        self.assertEqual(all_streams(port, meanwhile), wanted)
+        for rank in (0, 1):
+            ask(port, "POST", "/cluster/drain?rank=%d" % rank)
+        self.wait_for_plan(port, {2})
+        for query, words in (("rank=2", "the last one"), ("rank=3", "no such rank"), ("rank=x", "the number of a rank"),
+                             ("", "the number of a rank")):
+            status, answer = ask(port, "POST", "/cluster/drain?" + query)
+            self.assertEqual(status, 400, answer)
+            self.assertIn(words, answer["error"]["message"])
+        self.assertEqual(ask(port, "GET", "/plan")[1]["drained"], [0, 1])
+        kill(job.rank_pid(1))  # holds no layers
+        self.assertEqual(all_streams(port), wanted)
+        self.end(job, [1], "drained")
+
+
 class Commands(unittest.TestCase):
     """perplexity, whose figures hang on every row of logits: rows that come again are not counted twice."""
 

@@ -10,6 +10,7 @@
 #include "coordinator/serving/page/page.h"
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/session/output_json.h"
+#include "coordinator/session/session_recover.h"
 #include "engine/base/mem.h"
 
 typedef enum fixed_endpoint {
@@ -21,7 +22,9 @@ typedef enum fixed_endpoint {
     SLOTS,
     METRICS,
     STATE,
-    PAGE
+    PAGE,
+    DRAIN,
+    UNDRAIN
 } fixed_endpoint;
 
 static void no_memory(mr_http_answer *out) {
@@ -93,14 +96,17 @@ static json_t *model_json(const mr_serve *s) {
 
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    json_t *lost = json_array();
-    for (int32_t i = 0; i < c->cluster.n_ranks; i++)
+    json_t *lost = json_array(), *drained = json_array();
+    for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
-    return json_pack("{s:I, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1), "lost",
-                     lost, "model", mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences",
-                     c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS,
-                     "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+        if (c->recovery.is_on && c->recovery.is_drained[i])
+            json_array_append_new(drained, json_integer(i));
+    }
+    return json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
+                     "lost", lost, "drained", drained, "model", mr_output_json_text(mr_str_from(s->model)), "context",
+                     c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
+                     (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
 
 /* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */
@@ -241,6 +247,22 @@ static void answer_page(const mr_http_request *request, mr_http_answer *out) {
         no_memory(out);
 }
 
+/* Answers when the wish is noted; /plan shows when it is granted. */
+static void answer_drain(mr_serve *s, const mr_http_request *request, bool drains, mr_http_answer *out) {
+    const char *text = mr_http_query(request, "rank");
+    char *end = NULL;
+    long rank = text ? strtol(text, &end, 10) : -1;
+    mr_err err;
+    if (serve_refuse(s, out))
+        return;
+    if (!text || end == text || *end || rank < 0 || rank > INT32_MAX)
+        mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, "rank has to be the number of a rank: ?rank=1");
+    else if (mr_session_drain(&s->session, (int32_t)rank, drains, &err) != MR_OK)
+        mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, err.text);
+    else
+        answer_json(out, json_pack("{s:i, s:b}", "rank", (int)rank, "drains", drains));
+}
+
 static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {
     mr_serve *s = ctx;
     switch ((fixed_endpoint)endpoint) {
@@ -270,6 +292,10 @@ static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_h
         break;
     case PAGE:
         answer_page(request, out);
+        break;
+    case DRAIN:
+    case UNDRAIN:
+        answer_drain(s, request, (fixed_endpoint)endpoint == DRAIN, out);
         break;
     }
 }
@@ -311,6 +337,8 @@ const mr_http_route serve_routes[] = {
     FIXED("/props", false, false, TEXT_OF_PROPS),
     FIXED("/plan", false, false, TEXT_OF_PLAN),
     FIXED("/slots", false, true, SLOTS),
+    {"POST", "/cluster/drain", false, false, answer, NULL, DRAIN},
+    {"POST", "/cluster/undrain", false, false, answer, NULL, UNDRAIN},
     BATCHES("GET", "/v1/files"),
     BATCHES("POST", "/v1/files"),
     BATCHES("GET", "/v1/files/*"),
