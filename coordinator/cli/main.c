@@ -34,6 +34,7 @@ static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
     [MR_COMMAND_PLAN] = cmd_plan,
     [MR_COMMAND_BENCH] = cmd_bench,
     [MR_COMMAND_PERPLEXITY] = cmd_perplexity,
+    [MR_COMMAND_PROFILE] = cmd_profile,
     [MR_COMMAND_SIMULATE] = cmd_load,
     [MR_COMMAND_SERVE] = cmd_serve,
     [MR_COMMAND_CHAT] = cmd_chat,
@@ -146,7 +147,7 @@ static bool runs_on_ranks(const mr_options *o) {
         return false;
     return o->command == MR_COMMAND_GENERATE ||
            (o->command == MR_COMMAND_PLAN && !mr_options_given(o, MR_OPTION_FACTS)) ||
-           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH ||
+           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_PROFILE || o->command == MR_COMMAND_BENCH ||
            o->command == MR_COMMAND_SERVE || o->command == MR_COMMAND_CHAT || o->command == MR_COMMAND_BATCH;
 }
 

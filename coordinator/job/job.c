@@ -11,7 +11,7 @@
 #include "engine/base/mem.h"
 
 static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2,
-                     STOP_NS = MR_NS_PER_S;
+                     STOP_NS = MR_NS_PER_S, STOP_COUNTING_NS = 30 * MR_NS_PER_S;
 
 /* --- Reports of the stages --------------------------------------------------------------------------------------- */
 
@@ -73,6 +73,23 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
     mr_mutex_unlock(&job->seconds_lock);
 }
 
+static mr_status note_use_counts(const mr_job *job, const Millrace__UseCounts *m, mr_err *err) {
+    const mr_plan_stage *s = &job->plan.stages[m->stage];
+    const mr_profile_part part = {.layer = (int32_t)m->layer,
+                                  .is_neurons = m->neurons,
+                                  .n = (int32_t)m->n,
+                                  .n_rows = m->rows,
+                                  .first = (int32_t)m->first,
+                                  .n_counts = (int32_t)m->n_counts,
+                                  .counts = m->counts};
+    if (!job->config.on_use_counts)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u: counts of uses, which nobody has asked for", m->stage);
+    if (part.layer < s->first || part.layer >= s->last)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u (layers %d to %d): counts of layer %u", m->stage, s->first,
+                          s->last - 1, m->layer);
+    return job->config.on_use_counts(job->config.on_use_counts_ctx, &part, err);
+}
+
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->scheduler) <= job->plan.n_stages;
     mr_learned_times_add(job->times, s, is_short);
@@ -108,6 +125,11 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_STEP_SUMS:
             note_step_sums(job, report->step_sums);
+            break;
+        case MILLRACE__REPORT__BODY_USE_COUNTS:
+            status = note_use_counts(job, report->use_counts, err);
+            if (status != MR_OK)
+                return status;
             break;
         default:
             break;
@@ -170,6 +192,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.fast_numerics = job->config.fast_numerics;
     plan.synthetic = job->plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
+    plan.counts_uses = job->config.on_use_counts != NULL;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;
@@ -318,21 +341,27 @@ static void send_shutdown(mr_job *job) {
         mr_stage_links_flush(job->links, mr_clock_now_ns() + FLUSH_NS);
 }
 
-void mr_job_stop(mr_job *job) {
-    int64_t deadline = mr_clock_now_ns() + STOP_NS;
+mr_status mr_job_stop_counting(mr_job *job, mr_err *err) {
+    int64_t deadline = mr_clock_now_ns() + (job->config.on_use_counts ? STOP_COUNTING_NS : STOP_NS);
     mr_err ignored;
     if (!job->stopped)
         send_shutdown(job);
     while (mr_clock_now_ns() < deadline) {
         bool did = false, all = true;
-        mr_status status = job_take_reports(job, &did, &ignored);
+        mr_status status = job_take_reports(job, &did, err);
         if (status != MR_OK && status != MR_E_PEER_LOST) /* stages disconnect one after the other */
-            return;
+            return status;
         for (int32_t i = 0; i < job->plan.n_stages; i++)
             all = all && job->stages[i].seconds.known;
         if (all || (!did && mr_channel_wait(job->config.channel, deadline, &ignored) != MR_OK))
-            return;
+            break;
     }
+    return MR_OK;
+}
+
+void mr_job_stop(mr_job *job) {
+    mr_err ignored;
+    (void)!mr_job_stop_counting(job, &ignored);
 }
 
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
