@@ -177,6 +177,13 @@ static void use_step_sums(const Millrace__StepSums *s) {
             vocabulary[(s->rows[i] / s->steps[i] + s->ns[i] / s->rows[i]) % 1000]++;
 }
 
+static void use_counts(const Millrace__UseCounts *m) {
+    stages[m->stage]++;
+    MR_ASSERT(m->layer < MR_MAX_LAYERS && m->first + m->n_counts <= m->n && m->n <= MR_MAX_USED);
+    for (size_t i = 0; i < m->n_counts; i++)
+        vocabulary[m->counts[i] % 1000] += m->counts[i] <= m->rows;
+}
+
 static void use_times(const Millrace__Times *t) {
     mr_step_times copy = {0};
     for (size_t i = 0; i < t->n_rows; i++) {
@@ -247,6 +254,9 @@ static void use_report(const Millrace__Report *r) {
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
         use_step_sums(r->step_sums);
+        break;
+    case MILLRACE__REPORT__BODY_USE_COUNTS:
+        use_counts(r->use_counts);
         break;
     default:
         MR_ASSERT(!"a body that is none has passed");

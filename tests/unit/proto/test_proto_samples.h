@@ -56,6 +56,8 @@ typedef struct samples {
     Millrace__StepSums step_sums;
     uint32_t sum_steps[3];
     uint64_t sum_rows[3], sum_ns[3];
+    Millrace__UseCounts use_counts;
+    uint64_t counts[3];
     Millrace__Facts facts;
     Millrace__DeviceFacts device;
     char device_name[65];
