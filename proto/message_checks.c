@@ -303,6 +303,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
     case MILLRACE__CONTROL__BODY_HEADERS:
+    case MILLRACE__CONTROL__BODY_REPORT_USES:
         break;
     case MILLRACE__CONTROL__BODY_START:
         in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
@@ -467,12 +468,13 @@ static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_li
 
 /* Counts are bounded, so that a reader may add them without overflow. */
 static void check_use_counts(checks *c, const Millrace__UseCounts *m, const mr_msg_limits *limits) {
+    bool has_counts = !m->ended;
     below(c, "stage", m->stage, limits->n_stages);
     below(c, "layer", m->layer, MR_MAX_LAYERS);
-    in_range(c, "n", m->n, 1, MR_MAX_USED);
+    in_range(c, "n", m->n, has_counts, has_counts ? MR_MAX_USED : 0);
     in_range(c, "rows", m->rows, 0, MR_MAX_COUNTED_ROWS);
-    in_range(c, "the number of counts", m->n_counts, 1, MR_USE_COUNTS_AT_ONCE);
-    in_range(c, "first + the number of counts", (uint64_t)m->first + m->n_counts, 1, m->n);
+    in_range(c, "the number of counts", m->n_counts, has_counts, has_counts ? MR_USE_COUNTS_AT_ONCE : 0);
+    in_range(c, "first + the number of counts", (uint64_t)m->first + m->n_counts, has_counts, m->n);
     for (size_t i = 0; i < m->n_counts && c->status == MR_OK; i++)
         in_range(c, "a count", m->counts[i], 0, m->rows);
 }

@@ -286,6 +286,10 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
         worker_next_step(w)->plan = message->step;
         w->has_pending = true;
         break;
+    case MILLRACE__CONTROL__BODY_REPORT_USES:
+        status = w->stage ? worker_report_use_counts(w, err)
+                          : mr_err_set(err, MR_E_PROTOCOL, "counts of uses are wanted before the plan");
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
         w->stop = true;
         return MR_OK;

@@ -9,8 +9,6 @@ enum { SPANS_AT_ONCE = 512, PROGRESS_INTERVAL_NS = 50000000 }; /* spans: in one 
 _Static_assert(64 + SPANS_AT_ONCE * (3 * 10 + 2 * 5) <= MR_MAX_REPORT_BYTES, "spans may not fit their report");
 
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
-/* Counts are the result of a command, so that they are worth a longer wait than times. */
-static const int64_t COUNTS_PATIENCE_NS = 10 * MR_NS_PER_S;
 
 /* Sends a report. Waits for a free buffer until the deadline; after the deadline the report is lost. MR_E_CANCELLED:
  * the deadline is MR_NEVER, and this stage was told to end. */
@@ -121,35 +119,40 @@ mr_status worker_report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     return status == MR_OK && sent ? report_seconds(w, false, 0, err) : status;
 }
 
-/* Reports what the stage has counted, if it counts. */
-static mr_status report_use_counts(worker *w, mr_err *err) {
-    int64_t deadline = mr_clock_now_ns() + COUNTS_PATIENCE_NS;
+/* Reports counts [first, first + n) of a layer. */
+static mr_status report_counts_of(worker *w, const mr_use_counts *layer, int32_t first, int32_t n, mr_err *err) {
+    Millrace__UseCounts message = MILLRACE__USE_COUNTS__INIT;
+    message.stage = (uint32_t)w->stage_idx;
+    message.layer = (uint32_t)layer->layer;
+    message.neurons = layer->is_neurons;
+    message.n = (uint32_t)layer->n;
+    message.rows = layer->n_rows;
+    message.first = (uint32_t)first;
+    message.n_counts = (size_t)n;
+    message.counts = layer->counts + first;
+    return send_report(w, &message.base, MR_NEVER, err);
+}
+
+mr_status worker_report_use_counts(worker *w, mr_err *err) {
     int32_t n_layers;
     const mr_use_counts *layers = mr_stage_use_counts(w->stage, &n_layers);
+    Millrace__UseCounts end = MILLRACE__USE_COUNTS__INIT;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < n_layers; i++)
         for (int32_t at = 0; at < layers[i].n && status == MR_OK; at += MR_USE_COUNTS_AT_ONCE) {
-            int32_t n = layers[i].n - at;
-            Millrace__UseCounts message = MILLRACE__USE_COUNTS__INIT;
-            message.stage = (uint32_t)w->stage_idx;
-            message.layer = (uint32_t)layers[i].layer;
-            message.neurons = layers[i].is_neurons;
-            message.n = (uint32_t)layers[i].n;
-            message.rows = layers[i].n_rows;
-            message.first = (uint32_t)at;
-            message.n_counts = (size_t)(n < MR_USE_COUNTS_AT_ONCE ? n : MR_USE_COUNTS_AT_ONCE);
-            message.counts = layers[i].counts + at;
-            status = send_report(w, &message.base, deadline, err);
+            int32_t rest = layers[i].n - at;
+            status = report_counts_of(w, &layers[i], at, rest < MR_USE_COUNTS_AT_ONCE ? rest : MR_USE_COUNTS_AT_ONCE,
+                                      err);
         }
-    return status;
+    end.stage = (uint32_t)w->stage_idx;
+    end.ended = true;
+    return status == MR_OK ? send_report(w, &end.base, MR_NEVER, err) : status;
 }
 
 mr_status worker_report_end(worker *w, mr_err *err) {
-    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    mr_status status = report_use_counts(w, err);
     int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
-    if (status == MR_OK)
-        status = worker_report_spans(w, true, err);
+    mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    mr_status status = worker_report_spans(w, true, err);
     if (status == MR_OK)
         status = report_seconds(w, true, deadline, err);
     if (status == MR_OK)

@@ -58,11 +58,6 @@ static void on_window(void *ctx, int32_t first_position, int32_t n_rows, const f
     mr_output_note("window %" PRId32 " of %" PRId32, r->n_done, r->n_windows);
 }
 
-static mr_status on_use_counts(void *ctx, const mr_profile_part *part, mr_err *err) {
-    profile_run *r = ctx;
-    return mr_profile_add(&r->profile, part, err);
-}
-
 static mr_status open_session(profile_run *r, const mr_options *options, mr_err *err) {
     mr_session *s = &r->session;
     mr_status status = mr_session_open(options, s, err);
@@ -75,8 +70,7 @@ static mr_status open_session(profile_run *r, const mr_options *options, mr_err 
                           s->model_path);
     if (!mr_options_given(options, MR_OPTION_CTX) && s->ctx > DEFAULT_WINDOW)
         s->ctx = DEFAULT_WINDOW;
-    s->on_use_counts = on_use_counts;
-    s->on_use_counts_ctx = r;
+    s->counts_uses = true;
     return MR_OK;
 }
 
@@ -204,12 +198,22 @@ static mr_status choose_path(profile_run *r, const mr_options *options, mr_err *
     return r->path ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
 }
 
-/* Ends the stages, which brings the counts; writes and prints them. */
+/* Layers with experts, or all layers of a sparse model. */
+static int32_t n_counted_layers(const mr_model_info *info) {
+    int32_t n = 0;
+    for (int32_t l = 0; l < info->n_layers; l++)
+        n += info->is_sparse || mr_model_layer(info, l)->has_experts;
+    return n;
+}
+
+/* Collects the counts from the stages, writes and prints them. */
 static mr_status finish(profile_run *r, mr_err *err) {
     double seconds = (double)(mr_clock_now_ns() - r->start_ns) / (double)MR_NS_PER_S;
-    mr_status status = mr_session_stop(&r->session, err);
+    mr_status status = mr_job_collect_profile(r->session.job, &r->profile, err);
     if (status == MR_OK)
-        status = mr_profile_check_complete(&r->profile, r->ids.n, err);
+        status = mr_profile_check_complete(&r->profile, n_counted_layers(&r->session.info), r->ids.n, err);
+    if (status == MR_OK)
+        status = mr_session_stop(&r->session, err);
     if (status == MR_OK)
         status = mr_profile_write(r->path, &r->model, &r->profile, err);
     if (status != MR_OK)

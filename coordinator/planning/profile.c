@@ -68,9 +68,10 @@ mr_status mr_profile_add(mr_profile *p, const mr_profile_part *part, mr_err *err
     return MR_OK;
 }
 
-mr_status mr_profile_check_complete(const mr_profile *p, uint64_t n_rows, mr_err *err) {
-    if (p->n_layers == 0)
-        return mr_err_set(err, MR_E_PROTOCOL, "no stage has reported its counts");
+mr_status mr_profile_check_complete(const mr_profile *p, int32_t n_layers, uint64_t n_rows, mr_err *err) {
+    if (p->n_layers != n_layers)
+        return mr_err_set(err, MR_E_PROTOCOL, "the stages have reported the counts of %" PRId32 " layers, not of %" PRId32,
+                          p->n_layers, n_layers);
     if (p->n_rows != n_rows)
         return mr_err_set(err, MR_E_PROTOCOL, "the stages have counted %" PRIu64 " rows, but were given %" PRIu64,
                           p->n_rows, n_rows);

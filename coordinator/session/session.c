@@ -473,11 +473,10 @@ mr_status mr_session_stop(mr_session *s, mr_err *err) {
     s->cluster.well = true;
     mr_session_cluster_tell_of_interrupt(&s->cluster);
     mr_session_facts_note_steps(s);
-    mr_status status = s->on_use_counts ? mr_job_stop_counting(s->job, err) : MR_OK;
-    if (status != MR_OK || !s->trace.file)
-        return status;
+    if (!s->trace.file)
+        return MR_OK;
     mr_job_stop(s->job);
-    status = mr_trace_file_close(&s->trace, err);
+    mr_status status = mr_trace_file_close(&s->trace, err);
     if (status == MR_OK)
         status = mr_trace_shares_print(s->job, s->plan.n_stages, &table, err);
     if (status == MR_OK)
@@ -528,8 +527,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .silent = note_silent,
                             .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
                             .on_spans_ctx = s,
-                            .on_use_counts = s->on_use_counts,
-                            .on_use_counts_ctx = s->on_use_counts_ctx,
+                            .counts_uses = s->counts_uses,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
                             .interrupted = s->interrupted ? s->interrupted : mr_session_cluster_ended};

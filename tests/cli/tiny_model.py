@@ -72,9 +72,10 @@ def _add_tokenizer(g, eos, n_extra_tokens):
 
 
 def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
-         n_nextn=0, rerank=None, pooling=None, add_eos=False):
+         n_nextn=0, rerank=None, pooling=None, add_eos=False, predictor=0):
     """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
-    tokens. rerank: the template of a reranker, whose head has the output rows of the first two words."""
+    tokens. rerank: the template of a reranker, whose head has the output rows of the first two words. predictor: its
+    width in a sparse model."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
     rng = random.Random(7)
     g = Gguf()
@@ -85,6 +86,8 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
                     ("attention.head_count_kv", kv_heads)):
         g.key(f"{arch}.{name}", U32, v)
     g.key(f"{arch}.attention.layer_norm_rms_epsilon", F32_VALUE, 1e-5)
+    if predictor:
+        g.key("powerinfer.sparse_threshold", F32_VALUE, 0.1)
     if n_nextn:
         g.key(f"{arch}.nextn_predict_layers", U32, n_nextn)
     if tokenizer:
@@ -122,9 +125,15 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         matrix(f"blk.{i}.attn_output.weight", width, width, 0.4)
         matrix(f"blk.{i}.ffn_gate.weight", width, ff, 0.4)
         matrix(f"blk.{i}.ffn_up.weight", width, ff, 0.4)
-        matrix(f"blk.{i}.ffn_down.weight", ff, width, 0.4)
+        if predictor:
+            matrix(f"blk.{i}.ffn_down_t.weight", width, ff, 0.4)
+            matrix(f"blk.{i}.fc1.weight", width, predictor, 0.4)
+            matrix(f"blk.{i}.fc2.weight", predictor, ff, 0.4)
+        else:
+            matrix(f"blk.{i}.ffn_down.weight", ff, width, 0.4)
     norm("output_norm.weight")
     matrix("output.weight", width, VOCAB, 1.5)
+    data = g.bytes()
     with open(path, "wb") as f:
-        f.write(g.bytes())
+        f.write(b"PWRI" + data[4:] if predictor else data)
     return path

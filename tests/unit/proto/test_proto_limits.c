@@ -238,6 +238,22 @@ static void test_use_counts_limits(void **state) {
     BROKEN_REPORT(USE_COUNTS, use_counts.first = UINT32_MAX, "first + the number of counts is 4294967298");
     BROKEN_REPORT(USE_COUNTS, counts[1]++, "a count is 1099511627777, allowed is 0 to 1099511627776");
     BROKEN_REPORT(USE_COUNTS, use_counts.rows--, "a count is 1099511627776, allowed is 0 to 1099511627775");
+    BROKEN_REPORT(USE_COUNTS, use_counts.ended = true, "n is 4194304, allowed is 0 to 0");
+}
+
+/* The message behind the counts has none, and there may be none at all. */
+static void test_end_of_use_counts(void **state) {
+    (void)state;
+    samples s;
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_USE_COUNTS);
+    s.use_counts.n = s.use_counts.first = 0;
+    s.use_counts.n_counts = 0;
+    s.use_counts.ended = true;
+    expect_accepted(&s, REPORT);
+    s.use_counts.first = 1;
+    expect_refused(&s, REPORT, "first + the number of counts is 1, allowed is 0 to 0");
+    s.use_counts.n_counts = 1;
+    expect_refused(&s, REPORT, "the number of counts is 1, allowed is 0 to 0");
 }
 
 /* The most counts of a report fit it, also where each of them is as long as can be. */
@@ -432,7 +448,7 @@ int main(void) {
         cmocka_unit_test(test_report_limits),
         cmocka_unit_test(test_lobby_limits),
         cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits), cmocka_unit_test(test_use_counts_limits), cmocka_unit_test(test_many_use_counts),
+        cmocka_unit_test(test_step_sums_limits), cmocka_unit_test(test_use_counts_limits), cmocka_unit_test(test_end_of_use_counts), cmocka_unit_test(test_many_use_counts),
         cmocka_unit_test(test_facts_limits),
         cmocka_unit_test(test_device_facts_limits),
         cmocka_unit_test(test_every_status_is_known),

@@ -19,14 +19,14 @@ static void test_collect(void **state) {
     mr_profile p = {0};
     mr_err err = {0};
     const mr_profile_part parts[] = {part_of(5, 0, 3), part_of(2, 0, N), part_of(5, 3, 4), part_of(9, 0, N)};
-    expect_fails(mr_profile_check_complete(&p, N_ROWS, &err), MR_E_PROTOCOL, &err, "no stage has reported");
+    expect_fails(mr_profile_check_complete(&p, 3, N_ROWS, &err), MR_E_PROTOCOL, &err, "of 0 layers, not of 3");
     for (int i = 0; i < 4; i++) {
         expect_ok(mr_profile_add(&p, &parts[i], &err), &err);
         if (i == 1)
-            expect_fails(mr_profile_check_complete(&p, N_ROWS, &err), MR_E_PROTOCOL, &err, "layer 5: only 3 of 7");
+            expect_fails(mr_profile_check_complete(&p, 2, N_ROWS, &err), MR_E_PROTOCOL, &err, "layer 5: only 3 of 7");
     }
-    expect_ok(mr_profile_check_complete(&p, N_ROWS, &err), &err);
-    expect_fails(mr_profile_check_complete(&p, 11, &err), MR_E_PROTOCOL, &err, "counted 10 rows, but were given 11");
+    expect_ok(mr_profile_check_complete(&p, 3, N_ROWS, &err), &err);
+    expect_fails(mr_profile_check_complete(&p, 3, 11, &err), MR_E_PROTOCOL, &err, "counted 10 rows, but were given 11");
     assert_true(p.n_layers == 3 && p.n_rows == N_ROWS && !p.is_neurons);
     const int32_t layers[] = {2, 5, 9};
     for (int i = 0; i < 3; i++) {
