@@ -198,20 +198,15 @@ static mr_status choose_path(profile_run *r, const mr_options *options, mr_err *
     return r->path ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
 }
 
-/* Layers with experts, or all layers of a sparse model. */
-static int32_t n_counted_layers(const mr_model_info *info) {
-    int32_t n = 0;
-    for (int32_t l = 0; l < info->n_layers; l++)
-        n += info->is_sparse || mr_model_layer(info, l)->has_experts;
-    return n;
-}
-
 /* Collects the counts from the stages, writes and prints them. */
 static mr_status finish(profile_run *r, mr_err *err) {
     double seconds = (double)(mr_clock_now_ns() - r->start_ns) / (double)MR_NS_PER_S;
     mr_status status = mr_job_collect_profile(r->session.job, &r->profile, err);
     if (status == MR_OK)
-        status = mr_profile_check_complete(&r->profile, n_counted_layers(&r->session.info), r->ids.n, err);
+        status = mr_profile_check_model(&r->profile, &r->session.info, err);
+    if (status == MR_OK && r->profile.n_rows != r->ids.n)
+        status = mr_err_set(err, MR_E_PROTOCOL, "the stages have counted %" PRIu64 " rows of %zu tokens",
+                            r->profile.n_rows, r->ids.n);
     if (status == MR_OK)
         status = mr_session_stop(&r->session, err);
     if (status == MR_OK)

@@ -68,17 +68,25 @@ mr_status mr_profile_add(mr_profile *p, const mr_profile_part *part, mr_err *err
     return MR_OK;
 }
 
-mr_status mr_profile_check_complete(const mr_profile *p, int32_t n_layers, uint64_t n_rows, mr_err *err) {
-    if (p->n_layers != n_layers)
-        return mr_err_set(err, MR_E_PROTOCOL, "the stages have reported the counts of %" PRId32 " layers, not of %" PRId32,
-                          p->n_layers, n_layers);
-    if (p->n_rows != n_rows)
-        return mr_err_set(err, MR_E_PROTOCOL, "the stages have counted %" PRIu64 " rows, but were given %" PRIu64,
-                          p->n_rows, n_rows);
-    for (int32_t i = 0; i < p->n_layers; i++)
-        if (p->layers[i].n_known != p->layers[i].n)
-            return mr_err_set(err, MR_E_PROTOCOL, "layer %" PRId32 ": only %" PRId32 " of %" PRId32 " counts were reported",
-                              p->layers[i].layer, p->layers[i].n_known, p->layers[i].n);
+mr_status mr_profile_check_model(const mr_profile *p, const mr_model_info *info, mr_err *err) {
+    int32_t next = 0;
+    for (int32_t l = 0; l < info->n_layers; l++) {
+        const mr_layer_info *layer = mr_model_layer(info, l);
+        int32_t n = layer->has_experts ? info->n_experts : layer->n_predictor > 0 ? layer->n_ff : 0;
+        if (n == 0)
+            continue;
+        bool is_there = next < p->n_layers && p->layers[next].layer == l && p->is_neurons == !layer->has_experts;
+        int32_t n_known = is_there && p->layers[next].n == n ? p->layers[next].n_known : 0;
+        if (n_known != n)
+            return mr_err_set(err, MR_E_FORMAT,
+                              "layer %" PRId32 " has %" PRId32 " %s, and there are counts of %" PRId32, l, n,
+                              layer->has_experts ? "experts" : "neurons", is_there ? p->layers[next].n_known : 0);
+        next++;
+    }
+    if (next < p->n_layers)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "there are counts of layer %" PRId32 ", which has neither experts nor predictors",
+                          p->layers[next].layer);
     return MR_OK;
 }
 

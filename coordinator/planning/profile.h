@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "engine/base/status.h"
+#include "engine/gguf/model_info.h"
 
 typedef struct mr_profile_layer {
     int32_t layer;    /* of the model */
@@ -42,9 +43,8 @@ typedef struct mr_profile_part {
 /* Adds a part. The parts of a layer come in order; the order of layers is free. MR_E_PROTOCOL: the part does not follow
  * the one before, or other layers have other rows or the other kind. */
 MR_MUST_USE mr_status mr_profile_add(mr_profile *p, const mr_profile_part *part, mr_err *err);
-/* MR_E_PROTOCOL: the profile does not have n_layers layers, a layer is not complete, or the layers have not computed
- * n_rows rows. */
-MR_MUST_USE mr_status mr_profile_check_complete(const mr_profile *p, int32_t n_layers, uint64_t n_rows, mr_err *err);
+/* MR_E_FORMAT: the profile does not have the layers of this model, or not all counts of a layer. */
+MR_MUST_USE mr_status mr_profile_check_model(const mr_profile *p, const mr_model_info *info, mr_err *err);
 
 /* NULL: the profile does not have this layer of the model. */
 const mr_profile_layer *mr_profile_find_layer(const mr_profile *p, int32_t layer);

@@ -220,7 +220,7 @@ mr_status mr_profile_path(const char *cache_wish, uint64_t digest, char **out_pa
     return status;
 }
 
-bool mr_profile_find(const char *cache_wish, uint64_t digest, mr_profile *out) {
+bool mr_profile_find(const char *cache_wish, uint64_t digest, const mr_model_info *info, mr_profile *out) {
     char *path = NULL;
     mr_profile_model model;
     mr_profile profile = {0};
@@ -230,6 +230,8 @@ bool mr_profile_find(const char *cache_wish, uint64_t digest, mr_profile *out) {
         status = mr_profile_read(path, &model, &profile, &err);
     if (status == MR_OK && model.digest != digest)
         status = mr_err_set(&err, MR_E_FORMAT, "%.160s is of another model file", path);
+    if (status == MR_OK && (status = mr_profile_check_model(&profile, info, &err)) != MR_OK)
+        mr_err_prefix(&err, "%.160s", path);
     if (status == MR_OK)
         *out = profile;
     else

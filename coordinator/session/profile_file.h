@@ -32,7 +32,8 @@ MR_MUST_USE mr_status mr_profile_write(const char *path, const mr_profile_model 
 /* The path of a model's profile in the cache folder, to be freed by the caller; the folder is made. cache_wish: as in
  * mr_cache_dir_make. */
 MR_MUST_USE mr_status mr_profile_path(const char *cache_wish, uint64_t digest, char **out_path, mr_err *err);
-/* Finds the profile of a model in the cache folder. false: there is none. A file that cannot be used is logged. */
-bool mr_profile_find(const char *cache_wish, uint64_t digest, mr_profile *out);
+/* Finds the profile of a model in the cache folder, for commands that place experts or neurons. false: there is none.
+ * A file that cannot be used, or is not of this model, is logged. */
+bool mr_profile_find(const char *cache_wish, uint64_t digest, const mr_model_info *info, mr_profile *out);
 
 #endif

@@ -295,6 +295,7 @@ void samples_init(samples *s, int control_body, int report_body) {
     s->start = (Millrace__Start)MILLRACE__START__INIT;
     s->start.epoch = UINT32_MAX;
     s->ping = (Millrace__Ping)MILLRACE__PING__INIT;
+    s->report_uses = (Millrace__ReportUses)MILLRACE__REPORT_USES__INIT;
     s->share = (Millrace__ShareFile)MILLRACE__SHARE_FILE__INIT;
     s->share.n_askers = 2;
     s->share.askers = s->peers;
@@ -338,6 +339,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->control.measure = &s->measure;
     else if (control_body == MILLRACE__CONTROL__BODY_PROBE)
         s->control.probe = &s->probe;
+    else if (control_body == MILLRACE__CONTROL__BODY_REPORT_USES)
+        s->control.report_uses = &s->report_uses;
     else
         s->control.ping = &s->ping;
     if (report_body == MILLRACE__REPORT__BODY_READY)

@@ -32,6 +32,7 @@ typedef struct samples {
     Millrace__Shutdown shutdown;
     Millrace__Start start;
     Millrace__Ping ping;
+    Millrace__ReportUses report_uses;
     Millrace__ShareFile share;
     uint32_t peers[2];
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_points[MR_MAX_FILE_PARTS];

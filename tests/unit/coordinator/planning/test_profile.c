@@ -14,19 +14,39 @@ static mr_profile_part part_of(int32_t layer, int32_t first, int32_t n) {
         .layer = layer, .n = N, .n_rows = N_ROWS, .first = first, .n_counts = n, .counts = COUNTS + first};
 }
 
+/* Ten layers, of which 2, 5 and 9 have experts. */
+static mr_model_info model(void) {
+    mr_model_info info = {.n_layers = 10, .n_experts = N, .n_shapes = 2};
+    info.shapes[1].has_experts = true;
+    info.shape_of[2] = info.shape_of[5] = info.shape_of[9] = 1;
+    return info;
+}
+
 static void test_collect(void **state) {
     (void)state;
     mr_profile p = {0};
     mr_err err = {0};
     const mr_profile_part parts[] = {part_of(5, 0, 3), part_of(2, 0, N), part_of(5, 3, 4), part_of(9, 0, N)};
-    expect_fails(mr_profile_check_complete(&p, 3, N_ROWS, &err), MR_E_PROTOCOL, &err, "of 0 layers, not of 3");
+    mr_model_info info = model();
+    expect_fails(mr_profile_check_model(&p, &info, &err), MR_E_FORMAT, &err, "layer 2 has 7 experts, and there are");
     for (int i = 0; i < 4; i++) {
         expect_ok(mr_profile_add(&p, &parts[i], &err), &err);
         if (i == 1)
-            expect_fails(mr_profile_check_complete(&p, 2, N_ROWS, &err), MR_E_PROTOCOL, &err, "layer 5: only 3 of 7");
+            expect_fails(mr_profile_check_model(&p, &info, &err), MR_E_FORMAT, &err, "layer 5 has 7 experts, and there are "
+                                                                                    "counts of 3");
     }
-    expect_ok(mr_profile_check_complete(&p, 3, N_ROWS, &err), &err);
-    expect_fails(mr_profile_check_complete(&p, 3, 11, &err), MR_E_PROTOCOL, &err, "counted 10 rows, but were given 11");
+    expect_ok(mr_profile_check_model(&p, &info, &err), &err);
+    info.n_layers = 9;
+    expect_fails(mr_profile_check_model(&p, &info, &err), MR_E_FORMAT, &err, "counts of layer 9, which has neither");
+    info = model();
+    info.n_experts++;
+    expect_fails(mr_profile_check_model(&p, &info, &err), MR_E_FORMAT, &err, "layer 2 has 8 experts");
+    info = model();
+    info.shapes[1] = (mr_layer_info){.n_predictor = 4, .n_ff = N};
+    expect_fails(mr_profile_check_model(&p, &info, &err), MR_E_FORMAT, &err, "layer 2 has 7 neurons");
+    p.is_neurons = true;
+    expect_ok(mr_profile_check_model(&p, &info, &err), &err);
+    p.is_neurons = false;
     assert_true(p.n_layers == 3 && p.n_rows == N_ROWS && !p.is_neurons);
     const int32_t layers[] = {2, 5, 9};
     for (int i = 0; i < 3; i++) {
