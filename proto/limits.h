@@ -27,8 +27,8 @@ enum {
     MR_MAX_BAD_WORDS = 4096,
     MR_MAX_GRAMMAR_BYTES = 1 << 19, /* one grammar, packed */
     MR_MAX_REPORT_BYTES = 64 << 10,
-    MR_MAX_USED = 1 << 22,         /* experts or neurons of one layer */
-    MR_USE_COUNTS_AT_ONCE = 4096, /* in one report */
+    MR_MAX_USED = 1 << 22,             /* experts or neurons of one layer */
+    MR_USE_COUNTS_AT_ONCE = 4096,      /* in one report */
     MR_MAX_SYNTHETIC_MS = 60000,       /* fixed time of a step; time of each row */
     MR_MAX_SYNTHETIC_STEP_MS = 600000, /* time of a step with all its rows */
     MR_MAX_LOGITS_BYTES = 8 << 20,     /* one logits message; the rows of a step are split over several messages */

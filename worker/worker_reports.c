@@ -141,8 +141,8 @@ mr_status worker_report_use_counts(worker *w, mr_err *err) {
     for (int32_t i = 0; i < n_layers; i++)
         for (int32_t at = 0; at < layers[i].n && status == MR_OK; at += MR_USE_COUNTS_AT_ONCE) {
             int32_t rest = layers[i].n - at;
-            status = report_counts_of(w, &layers[i], at, rest < MR_USE_COUNTS_AT_ONCE ? rest : MR_USE_COUNTS_AT_ONCE,
-                                      err);
+            status =
+                report_counts_of(w, &layers[i], at, rest < MR_USE_COUNTS_AT_ONCE ? rest : MR_USE_COUNTS_AT_ONCE, err);
         }
     end.stage = (uint32_t)w->stage_idx;
     end.ended = true;

@@ -17,7 +17,7 @@
 #include "engine/vocab/vocab.h"
 
 enum { DEFAULT_WINDOW = 512 };
-static const int64_t NOTE_NS = MR_NS_PER_S; /* least time between two progress lines */
+static const int64_t NOTE_NS = MR_NS_PER_S;    /* least time between two progress lines */
 static const int32_t HOTTEST[] = {10, 25, 50}; /* percent */
 enum { N_HOTTEST = sizeof HOTTEST / sizeof HOTTEST[0] };
 
@@ -64,10 +64,11 @@ static mr_status open_session(profile_run *r, const mr_options *options, mr_err 
     if (status != MR_OK)
         return status;
     if (s->info.n_experts == 0 && !s->info.is_sparse)
-        return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "%.160s: this model has neither experts nor predictors of active neurons, so every token uses "
-                          "all of its weights; hint: millrace inspect shows what a model has",
-                          s->model_path);
+        return mr_err_set(
+            err, MR_E_UNSUPPORTED,
+            "%.160s: this model has neither experts nor predictors of active neurons, so every token uses "
+            "all of its weights; hint: millrace inspect shows what a model has",
+            s->model_path);
     if (!mr_options_given(options, MR_OPTION_CTX) && s->ctx > DEFAULT_WINDOW)
         s->ctx = DEFAULT_WINDOW;
     s->counts_uses = true;
@@ -177,13 +178,13 @@ static mr_status print_json(const profile_run *r, double seconds, mr_err *err) {
                                   shares[1], "hottest_50", shares[2]);
         json_array_append_new(layers, layer);
     }
-    return mr_output_json_print(
-        json_pack("{s:o, s:s, s:I, s:i, s:i, s:f, s:o, s:o, s:o}", "model",
-                  mr_output_json_text(mr_str_from(s->model_path)), "kind", p->is_neurons ? "neurons" : "experts",
-                  "rows", (json_int_t)p->n_rows, "windows", r->n_windows, "context", s->ctx, "seconds", seconds, "file",
-                  mr_output_json_text(mr_str_from(r->path)), "layers", layers, "plan",
-                  mr_output_json_plan(&s->plan, s->sizes, &s->cluster)),
-        err);
+    return mr_output_json_print(json_pack("{s:o, s:s, s:I, s:i, s:i, s:f, s:o, s:o, s:o}", "model",
+                                          mr_output_json_text(mr_str_from(s->model_path)), "kind",
+                                          p->is_neurons ? "neurons" : "experts", "rows", (json_int_t)p->n_rows,
+                                          "windows", r->n_windows, "context", s->ctx, "seconds", seconds, "file",
+                                          mr_output_json_text(mr_str_from(r->path)), "layers", layers, "plan",
+                                          mr_output_json_plan(&s->plan, s->sizes, &s->cluster)),
+                                err);
 }
 
 /* Chooses the file that gets the profile: before the run, so that a wrong folder does not cost the run. */

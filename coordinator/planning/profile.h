@@ -23,8 +23,8 @@ typedef struct mr_profile_layer {
 } mr_profile_layer;
 
 typedef struct mr_profile {
-    bool is_neurons; /* of sparse feed-forward parts; false: experts */
-    uint64_t n_rows; /* that each layer has computed */
+    bool is_neurons;          /* of sparse feed-forward parts; false: experts */
+    uint64_t n_rows;          /* that each layer has computed */
     mr_profile_layer *layers; /* [n_layers], ascending by layer; layers with neither are left out */
     int32_t n_layers;
 } mr_profile;

@@ -166,8 +166,8 @@ static json_t *layers_json(const mr_profile *p) {
         bool good = counts != NULL;
         for (int32_t k = 0; k < p->layers[i].n && good; k++)
             good = json_array_append_new(counts, json_integer((json_int_t)p->layers[i].counts[k])) == 0;
-        if (!good || json_array_append_new(layers, json_pack("{s:i, s:O}", "layer", p->layers[i].layer, "counts",
-                                                             counts)) != 0) {
+        if (!good || json_array_append_new(
+                         layers, json_pack("{s:i, s:O}", "layer", p->layers[i].layer, "counts", counts)) != 0) {
             json_decref(counts);
             json_decref(layers);
             return NULL;
@@ -181,10 +181,10 @@ mr_status mr_profile_write(const char *path, const mr_profile_model *model, cons
     char digest[24];
     mr_output_file file = {0};
     snprintf(digest, sizeof digest, "0x%016" PRIx64, model->digest);
-    json_t *root = json_pack("{s:i, s:o, s:s, s:s, s:I, s:o}", "version", (int)MR_PROFILE_VERSION, "model",
-                             mr_output_json_text(mr_str_from(model->name)), "digest", digest, "kind",
-                             p->is_neurons ? "neurons" : "experts", "rows", (json_int_t)p->n_rows, "layers",
-                             layers_json(p));
+    json_t *root =
+        json_pack("{s:i, s:o, s:s, s:s, s:I, s:o}", "version", (int)MR_PROFILE_VERSION, "model",
+                  mr_output_json_text(mr_str_from(model->name)), "digest", digest, "kind",
+                  p->is_neurons ? "neurons" : "experts", "rows", (json_int_t)p->n_rows, "layers", layers_json(p));
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (!text)

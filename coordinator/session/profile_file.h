@@ -1,7 +1,8 @@
 /* coordinator/session/profile_file.h - files with a profile (coordinator/planning/profile.h). `millrace profile` writes
  * one into the cache folder, under the digest of the model file, so that a file that has changed has no profile.
- * Format:  one JSON object: "version" (1), "model" (the name of the file), "digest" (of the file, "0x0123456789abcdef"),
- *          "kind" ("experts" or "neurons"), "rows", and "layers": for each layer {"layer", "counts"}, ascending.
+ * Format:  one JSON object: "version" (1), "model" (the name of the file), "digest" (of the file, as
+ *          "0x0123456789abcdef"), "kind" ("experts" or "neurons"), "rows", and "layers": for each layer {"layer",
+ *          "counts"}, ascending.
  * Owns:    nothing.
  * Threads: caller serialises; write: bound to the main thread.
  * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and the expected value. */

@@ -293,7 +293,8 @@ static void test_reports_while_stages_load(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tokens), cmocka_unit_test(test_use_counts),
+        cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_use_counts),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_reports_while_steps_run),
         cmocka_unit_test(test_reports_while_stages_load),

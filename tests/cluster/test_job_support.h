@@ -28,7 +28,7 @@ typedef struct job_rig_config {
     const job_model *model;
     const char *stage_path; /* the file that the stages open; NULL: the model's file */
     int32_t n_stages;
-    int32_t n_threads; /* of each stage; 0: 1 */
+    int32_t n_threads;                                         /* of each stage; 0: 1 */
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
     bool synthetic;                                            /* stages compute nothing */
     int64_t synthetic_ns;                                      /* time that a synthetic stage sleeps in each step */

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_profile.c - fuzzes files with a profile. Counts of an accepted file are in range and give an order. */
+/* tests/fuzz/fuzz_profile.c - fuzzes files with a profile. The counts of an accepted file are in range and give an
+ * order. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/profile_file.h"
 #include "engine/base/mem.h"
@@ -7,7 +8,8 @@
 
 static void use_layer(const mr_profile *p, const mr_profile_layer *l) {
     mr_err err;
-    MR_ASSERT(l->n >= 1 && l->n <= MR_MAX_USED && l->n_known == l->n && mr_profile_sum(l) <= p->n_rows * (uint64_t)l->n);
+    MR_ASSERT(l->n >= 1 && l->n <= MR_MAX_USED && l->n_known == l->n &&
+              mr_profile_sum(l) <= p->n_rows * (uint64_t)l->n);
     MR_ASSERT(mr_profile_find_layer(p, l->layer) == l);
     int32_t *order = mr_alloc_array((size_t)l->n, sizeof *order);
     if (order && mr_profile_order(l, order, &err) == MR_OK)

@@ -130,10 +130,10 @@ const float *mr_stage_hidden(const mr_stage *s, int32_t i);
 
 /* How many rows of all ended steps have used each expert or neuron of a layer. */
 typedef struct mr_use_counts {
-    int32_t layer;   /* of the model */
-    bool is_neurons; /* of a sparse feed-forward part; false: experts */
-    int32_t n;       /* experts or neurons of the layer */
-    uint64_t n_rows; /* that the layer has computed */
+    int32_t layer;    /* of the model */
+    bool is_neurons;  /* of a sparse feed-forward part; false: experts */
+    int32_t n;        /* experts or neurons of the layer */
+    uint64_t n_rows;  /* that the layer has computed */
     uint64_t *counts; /* [n] */
 } mr_use_counts;
 /* The layers with experts or with a sparse feed-forward part, [*out_n] in order. None without config.counts_uses. */

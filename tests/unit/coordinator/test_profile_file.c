@@ -18,12 +18,8 @@ static mr_profile sample(bool is_neurons) {
     mr_profile p = {0};
     mr_err err = {0};
     for (int32_t l = 0; l < 2; l++) {
-        const mr_profile_part part = {.layer = 3 + 4 * l,
-                                      .is_neurons = is_neurons,
-                                      .n = 3,
-                                      .n_rows = N_ROWS,
-                                      .n_counts = 3,
-                                      .counts = COUNTS[l]};
+        const mr_profile_part part = {
+            .layer = 3 + 4 * l, .is_neurons = is_neurons, .n = 3, .n_rows = N_ROWS, .n_counts = 3, .counts = COUNTS[l]};
         expect_ok(mr_profile_add(&p, &part, &err), &err);
     }
     return p;

@@ -440,19 +440,14 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),
-        cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits), cmocka_unit_test(test_use_counts_limits), cmocka_unit_test(test_end_of_use_counts), cmocka_unit_test(test_many_use_counts),
-        cmocka_unit_test(test_facts_limits),
-        cmocka_unit_test(test_device_facts_limits),
-        cmocka_unit_test(test_every_status_is_known),
-        cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_step_sums_limits),      cmocka_unit_test(test_use_counts_limits),
+        cmocka_unit_test(test_end_of_use_counts),     cmocka_unit_test(test_many_use_counts),
+        cmocka_unit_test(test_facts_limits),          cmocka_unit_test(test_device_facts_limits),
+        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

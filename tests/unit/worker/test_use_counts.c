@@ -39,13 +39,11 @@ static void open_bench(bench *b, bool on_device) {
     *b = (bench){0};
     if (on_device)
         expect_ok(test_device_create(&options, &b->backends.at[b->backends.n++], &err), &err);
-    expect_ok(
-        mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &b->backends.at[b->backends.n++], &err), &err);
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &b->backends.at[b->backends.n++], &err), &err);
     expect_ok(use_counts_create((mr_layer_range){7, 10}, 1, &b->counts, &err), &err);
     expect_ok(mr_graph_create(ROWS, ROWS, &b->graph, &err), &err);
     b->routes = mr_graph_input(b->graph, "routes", MR_TYPE_F32, 2 * USED, MR_ROWS_STEP);
-    b->active =
-        mr_graph_input(b->graph, "active", MR_TYPE_F32, (int32_t)mr_active_ints(NEURONS, ROWS), MR_ROWS_FIXED);
+    b->active = mr_graph_input(b->graph, "active", MR_TYPE_F32, (int32_t)mr_active_ints(NEURONS, ROWS), MR_ROWS_FIXED);
     add_doubled(b->graph, b->routes);
     add_doubled(b->graph, b->active);
     mr_layer_choice *choices = use_counts_choices(b->counts, 0);
