@@ -187,7 +187,7 @@ static mr_status print_json(const profile_run *r, double seconds, mr_err *err) {
                                 err);
 }
 
-/* Chooses the file that gets the profile: before the run, so that a wrong folder does not cost the run. */
+/* Chooses the file that gets the profile, and makes the cache folder before the run. */
 static mr_status choose_path(profile_run *r, const mr_options *options, mr_err *err) {
     const char *wish = mr_options_text(options, MR_OPTION_PROFILE_OUT), *model_path = r->session.model_path;
     const char *name = strrchr(model_path, '/');

@@ -95,8 +95,9 @@ typedef struct mr_stage_seconds {
 
 /* Ends the stages and waits for their last reports. The job runs no steps afterwards. */
 void mr_job_stop(mr_job *job);
-/* Asks the stages how often the rows of all finished steps have used each expert or neuron. Call between runs, in a job
- * with counts_uses. MR_E_TIMEOUT: a stage does not answer. */
+/* Asks the stages how often the rows of all finished steps have used each expert or neuron. Rows that were computed
+ * again count again, and rows from the prefix cache do not count. Call between runs, in a job with counts_uses.
+ * MR_E_TIMEOUT: a stage does not answer. */
 MR_MUST_USE mr_status mr_job_collect_profile(mr_job *job, mr_profile *out, mr_err *err);
 /* The latest report of a stage. The result is valid while the job lives. */
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);

@@ -100,12 +100,16 @@ static mr_status count_experts(mr_use_counts *layer, const mr_layer_choice *choi
     return MR_OK;
 }
 
+/* Visits the set bits alone: a small part of the neurons is active. Leaves out bits behind the last neuron. */
 static void count_neurons(mr_use_counts *layer, void *data, int32_t n_rows) {
-    int32_t n_words = mr_count_partitions(layer->n) * MR_PARTITION_WORDS;
+    int32_t n_words = mr_count_partitions(layer->n) * MR_PARTITION_WORDS, n_used = (layer->n + 31) / 32;
     const uint32_t *sets = mr_active_at(data, layer->n).sets;
     for (int32_t r = 0; r < n_rows; r++, sets += n_words)
-        for (int32_t i = 0; i < layer->n; i++)
-            layer->counts[i] += sets[i / 32] >> i % 32 & 1;
+        for (int32_t i = 0; i < n_used; i++) {
+            uint32_t valid = i < layer->n / 32 ? UINT32_MAX : (1u << layer->n % 32) - 1;
+            for (uint32_t rest = sets[i] & valid; rest != 0; rest &= rest - 1)
+                layer->counts[32 * i + __builtin_ctz(rest)]++;
+        }
 }
 
 /* The choice of a layer in memory that the host reads; NULL with an error. */

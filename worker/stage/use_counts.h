@@ -19,7 +19,7 @@ MR_MUST_USE mr_status use_counts_create(mr_layer_range range, int32_t max_bucket
 void use_counts_destroy(use_counts *u);
 /* mr_stage_shape.choices for the graph of a bucket; NULL if u is NULL. */
 mr_layer_choice *use_counts_choices(use_counts *u, int32_t bucket);
-/* Bytes that allocate takes. Call after the graph of bucket 0 was built. */
+/* Bytes of the counts. Call after the graph of bucket 0 was built. */
 size_t use_counts_bytes(const use_counts *u);
 /* Takes the memory of the counts. graph: that of the largest bucket, finished. */
 MR_MUST_USE mr_status use_counts_allocate(use_counts *u, int32_t bucket, const mr_graph *graph, mr_err *err);

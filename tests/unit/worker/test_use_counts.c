@@ -82,6 +82,7 @@ static mr_status run_step(bench *b, const int32_t experts[][USED], int32_t n_row
         memcpy(routes[r], experts[r], sizeof experts[r]);
         for (int32_t i = 0; i < NEURONS; i += r + 2)
             sets[r * n_words + i / 32] |= 1u << i % 32;
+        sets[r * n_words + NEURONS / 32] |= 1u << 31; /* behind the last neuron */
     }
     expect_ok(mr_graph_set_rows(b->graph, b->routes, routes, sizeof routes[0], n_rows, err), err);
     expect_ok(mr_graph_set_rows(b->graph, b->active, active, n * sizeof *active, 1, err), err);
@@ -124,6 +125,28 @@ static void test_wrong_expert(void **state) {
         expect_fails(run_step(&b, &WRONG[i], 1, &err), MR_E_DEVICE, &err, i ? "expert -1 of 5" : "layer 7");
         close_bench(&b);
     }
+}
+
+static void test_no_memory(void **state) {
+    (void)state;
+    bench b;
+    mr_status status = MR_E_NO_MEMORY;
+    open_bench(&b, true);
+    for (int64_t n = 0; status != MR_OK; n++) {
+        mr_err err = {0};
+        use_counts *u = NULL;
+        mr_mem_fail_at(n);
+        status = use_counts_create((mr_layer_range){0, 3}, 1, &u, &err);
+        for (int32_t l = 0; l < 3 && status == MR_OK; l++)
+            use_counts_choices(u, 0)[l] = use_counts_choices(b.counts, 0)[l];
+        if (status == MR_OK)
+            status = use_counts_allocate(u, 0, b.graph, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+        assert_true(n <= 5);
+        use_counts_destroy(u);
+    }
+    close_bench(&b);
 }
 
 /* --- Stages ------------------------------------------------------------------------------------------------------ */
@@ -280,8 +303,8 @@ static void test_dense(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand), cmocka_unit_test(test_wrong_expert),
-                                       cmocka_unit_test(test_experts), cmocka_unit_test(test_neurons),
-                                       cmocka_unit_test(test_dense)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_hand),   cmocka_unit_test(test_wrong_expert),
+                                       cmocka_unit_test(test_no_memory), cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_neurons),   cmocka_unit_test(test_dense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
