@@ -46,6 +46,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.fast_numerics = job->config.fast_numerics;
     plan.synthetic = job->epoch.plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
+    plan.counts_uses = job->config.counts_uses;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;

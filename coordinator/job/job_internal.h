@@ -1,6 +1,6 @@
 /* coordinator/job/job_internal.h - the state of a job, shared by job.c (create, submit, destroy), job_epoch.c (plan
- * and start of stages), job_reports.c (their reports), job_queue.c (admission, preemption and end of sequences),
- * job_prefix.c (shared KV blocks) and job_run.c (steps). */
+ * and start of stages), job_reports.c (their reports), job_profile.c (counts of uses), job_queue.c (admission,
+ * preemption and end of sequences), job_prefix.c (shared KV blocks) and job_run.c (steps). */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_JOB_JOB_INTERNAL_H
 #define MR_COORDINATOR_JOB_JOB_INTERNAL_H
@@ -36,6 +36,7 @@ typedef struct job_stage {
     size_t done_bytes, total_bytes;
     int64_t heard_ns; /* when the latest progress report came */
     bool ready;
+    bool has_counted; /* the answer to the last ReportUses is complete */
 } job_stage;
 
 /* One incarnation of the pipeline. All of it can be given up at any time: what the sequences need lies in the journal.
@@ -73,6 +74,7 @@ struct mr_job {
     int32_t failed_rank;   /* mr_job_failed_rank */
     mr_mutex seconds_lock; /* guards what other threads read: the stages of the epoch and their number */
     mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
+    mr_profile *profile;   /* gets the reported counts; NULL: nobody has asked for them */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
     mr_job_stats stats; /* its counters */

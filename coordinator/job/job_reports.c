@@ -64,6 +64,27 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
     mr_mutex_unlock(&job->seconds_lock);
 }
 
+static mr_status note_use_counts(mr_job *job, const Millrace__UseCounts *m, mr_err *err) {
+    const mr_plan_stage *s = &job->epoch.plan.stages[m->stage];
+    const mr_profile_part part = {.layer = (int32_t)m->layer,
+                                  .is_neurons = m->neurons,
+                                  .n = (int32_t)m->n,
+                                  .n_rows = m->rows,
+                                  .first = (int32_t)m->first,
+                                  .n_counts = (int32_t)m->n_counts,
+                                  .counts = m->counts};
+    if (!job->profile || job->epoch.stages[m->stage].has_counted)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u: counts of uses, which nobody has asked for", m->stage);
+    job->epoch.stages[m->stage].has_counted = m->ended;
+    if (m->ended)
+        return MR_OK;
+    if (part.layer < s->first || part.layer >= s->last)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u (layers %d to %d): counts of layer %u", m->stage, s->first,
+                          s->last - 1, m->layer);
+    mr_status status = mr_profile_add(job->profile, &part, err);
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "stage %u", m->stage);
+}
+
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->epoch.scheduler) <= job->epoch.plan.n_stages;
     mr_learned_times_add(job->epoch.times, s, is_short);
@@ -99,6 +120,11 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_STEP_SUMS:
             note_step_sums(job, report->step_sums);
+            break;
+        case MILLRACE__REPORT__BODY_USE_COUNTS:
+            status = note_use_counts(job, report->use_counts, err);
+            if (status != MR_OK)
+                return status;
             break;
         default:
             break;

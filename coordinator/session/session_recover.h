@@ -18,9 +18,9 @@ MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, 
 /* As mr_job_config.wants_restart: whether there are such wishes. */
 bool session_wants_restart(void *ctx);
 
-/* Any thread, while the job runs: takes the layers of a rank away (drains), or lets it have layers again. The job does so
- * at its next turn. MR_E_INVALID: there is no such rank, it is lost, or no rank would be left. MR_E_UNSUPPORTED: without
- * --recover, or without ranks. */
+/* Any thread, while the job runs: takes the layers of a rank away (drains), or lets it have layers again. The job does
+ * so at its next turn. MR_E_INVALID: there is no such rank, it is lost, or no rank would be left. MR_E_UNSUPPORTED:
+ * without --recover, or without ranks. */
 MR_MUST_USE mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err);
 
 #endif
