@@ -60,13 +60,26 @@ class Layer:
         return x + units @ self.w["ffn_down_t"]
 
 
-def logits_loss(model, x, ids):
-    """Sum of -log(probability) of the next token over one window x: [tokens, width]."""
-    s, name = model.shape, "output.weight" if "output.weight" in model.tensors else "token_embd.weight"
-    if getattr(model, "output", None) is None:
-        model.output = model.values(name, None, s.width), model.values("output_norm.weight", s.width)
-    matrix, norm = model.output
-    logits = rms_norm(x[:-1], norm, s.eps) @ matrix.T
-    top = logits.max(axis=-1)
-    return float(np.sum(np.log(np.exp(logits - top[:, None]).sum(axis=-1)) + top -
-                        logits[np.arange(len(ids) - 1), ids[1:]]))
+    def run(self, x, fc1, fc2, threshold):
+        """The layer with the active neurons only. Returns the rows, and which neurons are active: [tokens, neurons]."""
+        x = self.attention(x)
+        active = scores_of(fc1, fc2, x) >= threshold
+        return self.down(x, self.units(x) * active), active
+
+
+def scores_of(fc1, fc2, x):
+    return np.maximum(x @ fc1.T, 0) @ fc2.T
+
+
+def perplexity(model, rows, ids):
+    """Of the second half of each window, as `millrace perplexity` scores it. rows: [windows, tokens, width]."""
+    s, half = model.shape, ids.shape[1] // 2
+    name = "output.weight" if "output.weight" in model.tensors else "token_embd.weight"
+    matrix, norm = model.values(name, None, s.width), model.values("output_norm.weight", s.width)
+    total = 0.0
+    for x, window in zip(rows, ids):
+        logits = rms_norm(x[half:-1], norm, s.eps) @ matrix.T
+        top = logits.max(axis=-1)
+        right = logits[np.arange(len(logits)), window[half + 1:]]
+        total += float(np.sum(np.log(np.exp(logits - top[:, None]).sum(axis=-1)) + top - right))
+    return float(np.exp(total / (len(ids) * (ids.shape[1] - 1 - half))))

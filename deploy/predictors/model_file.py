@@ -141,6 +141,14 @@ class ModelFile:
             return self.values(f"blk.{idx}.ffn_down_t.weight", s.neurons, s.width)
         return np.ascontiguousarray(self.values(f"blk.{idx}.ffn_down.weight", s.width, s.neurons).T)
 
+    def threshold(self):
+        """Of a sparse file."""
+        value = self.key(THRESHOLD, 0.0)
+        if not self.is_sparse or not isinstance(value, float) or value != value:
+            raise self.refused(f"the magic is not 'PWRI', or key '{THRESHOLD}' is no number: {value}; hint: "
+                               "make_predictors.py makes sparse files")
+        return value
+
     def predictor(self, idx):
         """(fc1 [rank, width], fc2 [neurons, rank]) of a sparse file, as tensors."""
         fc1 = self.tensor(f"blk.{idx}.fc1.weight", None, self.shape.width)
@@ -232,8 +240,18 @@ def _write_parts(part, model, tensors, threshold):
         f.write(SPARSE)
 
 
+def check_out(path, model):
+    """To be asked before hours of work."""
+    if os.path.exists(path) and os.path.samefile(path, model.path):
+        raise Refused(f"{path}: is the model itself; hint: --out names another file")
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.access(folder, os.W_OK):
+        raise Refused(f"{path}: cannot be written; hint: the folder has to exist")
+
+
 def write_sparse(path, model, orders, threshold, predictors=None):
     """Nobody sees half a file: it gets its name when it is complete."""
+    check_out(path, model)
     part = f"{path}.part{os.getpid()}"
     try:
         _write_parts(part, model, list(_tensors(model, orders, predictors)), threshold)

@@ -33,12 +33,14 @@ class Adam:
             p -= rate * (m / (1 - b1 ** self.step)) / (np.sqrt(v / (1 - b2 ** self.step)) + 1e-8)
 
 
-def gradients(fc1, fc2, x, active, recall_weight):
-    """Gradients of the binary cross entropy, a mean over rows."""
+def gradients(fc1, fc2, x, units, recall_weight):
+    """Gradients of the binary cross entropy, a mean over rows. An active neuron counts by how much it gives."""
+    active, given = units != 0, np.abs(units, dtype=np.float32)
+    weight = recall_weight * (0.25 + 0.75 * given / max(float(given.sum()) / max(int(active.sum()), 1), 1e-8))
     u = x @ fc1.T
     a = np.maximum(u, 0)
     p = 1 / (1 + np.exp(np.clip(MARGIN - a @ fc2.T, -30, 30)))
-    dz = np.where(active, recall_weight * (p - 1), p) / np.float32(len(x))
+    dz = np.where(active, weight * (p - 1), p) / np.float32(len(x))
     du = (dz @ fc2) * (u > 0)
     return du.T @ x, dz.T @ a
 
@@ -57,12 +59,8 @@ def train(x, units, t, rng):
     for step in range(t.steps):
         at = rng.choice(rows, min(t.rows, len(rows)), replace=False)
         rate = t.rate * min(1, (step + 1) / 50) * (0.02 + 0.49 * (1 + np.cos(np.pi * step / t.steps)))
-        adam.update(gradients(fc1, fc2, x[at] * scale, units[at] != 0, t.recall_weight), np.float32(rate))
+        adam.update(gradients(fc1, fc2, x[at] * scale, units[at], t.recall_weight), np.float32(rate))
     return (fc1 * scale).astype(np.float16).astype(np.float32), fc2
-
-
-def scores_of(fc1, fc2, x):
-    return np.maximum(x @ fc1.T, 0) @ fc2.T
 
 
 def thresholds(scores, units, shares):
