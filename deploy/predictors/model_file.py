@@ -55,6 +55,7 @@ class ModelFile:
         self.tensors = {t.name: t for t in self.reader.tensors}
         self.shape = self._shape()
         self._check_names()
+        self._check_shapes()
 
     def refused(self, text):
         return Refused(f"{self.path}: {text}")
@@ -123,14 +124,31 @@ class ModelFile:
             raise self.refused(f"tensor '{name}': type {t.tensor_type.name} cannot be read; hint: convert the model to "
                                "F16") from e
 
+    def _layer_shapes(self):
+        s = self.shape
+        q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
+        return {"attn_norm": (s.width,), "ffn_norm": (s.width,), "attn_q": (q, s.width), "attn_k": (kv, s.width),
+                "attn_v": (kv, s.width), "attn_output": (s.width, q), "ffn_gate": (s.neurons, s.width),
+                "ffn_up": (s.neurons, s.width)}
+
+    def _check_shapes(self):
+        """Before anything is computed, which may take hours."""
+        s, table = self.shape, self.tensor("token_embd.weight", None, self.shape.width)
+        self.tensor("output_norm.weight", s.width)
+        if "output.weight" in self.tensors:
+            self.tensor("output.weight", int(table.shape[1]), s.width)
+        for idx in range(s.layers):
+            for name, shape in self._layer_shapes().items():
+                self.tensor(f"blk.{idx}.{name}.weight", *shape)
+            if self.is_sparse:
+                self.tensor(f"blk.{idx}.ffn_down_t.weight", s.neurons, s.width)
+                self.predictor(idx)
+            else:
+                self.tensor(f"blk.{idx}.ffn_down.weight", s.width, s.neurons)
+
     def layer(self, idx):
         """The weights of a layer by name, in float32. Matrices of neurons have a row for each neuron."""
-        s, blk = self.shape, f"blk.{idx}."
-        q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
-        shapes = {"attn_norm": (s.width,), "ffn_norm": (s.width,), "attn_q": (q, s.width), "attn_k": (kv, s.width),
-                  "attn_v": (kv, s.width), "attn_output": (s.width, q), "ffn_gate": (s.neurons, s.width),
-                  "ffn_up": (s.neurons, s.width)}
-        w = {name: self.values(f"{blk}{name}.weight", *shape) for name, shape in shapes.items()}
+        w = {name: self.values(f"blk.{idx}.{name}.weight", *shape) for name, shape in self._layer_shapes().items()}
         w["ffn_down_t"] = self.down_rows(idx)
         return w
 
