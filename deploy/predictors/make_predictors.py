@@ -5,9 +5,10 @@
 The model is a GGUF file of architecture llama, whose neurons give relu(gate) * up, or bamboo, whose neurons give
 relu(gate) * relu(up). The file does not say that its units are ReLU: a model with another unit gives nonsense.
 The script runs the model on a text, layer by layer. In each layer it records which neurons are active, trains a
-predictor of low rank, and finds the scores at which each of some shares of the neurons' output is kept. The last windows
-of the text are not trained on. The smallest share whose perplexity there is within --loss of the dense one becomes the
-threshold. Neurons are renumbered, the most active ones first. OUT is a file with the magic PWRI for Millrace."""
+predictor of low rank, and finds the scores at which each of some shares of the neurons' output is kept. The last
+windows of the text are not trained on. The smallest share whose perplexity there is within --loss of the dense one
+decides the threshold. Neurons are renumbered, the most active ones first. OUT is a file with the magic PWRI for
+Millrace. Memory is needed for the activations of one layer (see --tokens)."""
 import os
 import sys
 import time
@@ -37,8 +38,8 @@ class LayerResult:
 
 
 class Run:
-    """The rows of all windows, and of the windows that are not trained on once more for each share. Each of these copies
-    goes through the model with the neurons that its own thresholds leave."""
+    """The rows of all windows, and of the windows that are not trained on once more for each share. Each of these
+    copies goes through the model with the neurons that its own thresholds leave."""
 
     def __init__(self, a, model):
         self.a, self.model, self.rng = a, model, np.random.default_rng(a.seed)
@@ -56,8 +57,8 @@ class Run:
         x = self.x.reshape(-1, self.model.shape.width)
         units = np.concatenate([layer.units(w).astype(np.float16) for w in self.x])
         if not np.isfinite(units).all() or not np.isfinite(x).all():
-            raise self.model.refused(f"the activations of layer {idx} overflow; hint: is it a llama or bamboo model with "
-                                     "ReLU units?")
+            raise self.model.refused(f"the activations of layer {idx} overflow; hint: is it a llama or bamboo model "
+                                     "with ReLU units?")
         n_train = (len(self.ids) - self.n_held) * self.a.window
         fc1, fc2 = train(x[:n_train], units[:n_train], self.training, self.rng)
         result = self._measure(fc1, fc2, x, units, n_train)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads llama and bamboo models, and writes sparse ones. A sparse file has the magic "PWRI", a row of ffn_down_t for each
-neuron, and the predictors fc1 and fc2. Formats: ggml/docs/gguf.md, SJTU-IPADS/PowerInfer."""
+"""Reads llama and bamboo models, and writes sparse ones. A sparse file has the magic "PWRI", a row of ffn_down_t for
+each neuron, and the predictors fc1 and fc2. Formats: ggml/docs/gguf.md, SJTU-IPADS/PowerInfer."""
 import os
 from dataclasses import dataclass
 
@@ -40,7 +40,8 @@ def _read(path):
     except OSError as e:
         raise Refused(f"{path}: {e.strerror}") from e
     if magic not in (DENSE, SPARSE):
-        raise Refused(f"{path}: the first bytes are {magic!r} instead of {DENSE!r} or {SPARSE!r}; hint: is it a GGUF file?")
+        raise Refused(f"{path}: the first bytes are {magic!r} instead of {DENSE!r} or {SPARSE!r}; hint: is it a GGUF "
+                      "file?")
     gguf.gguf_reader.GGUF_MAGIC = int.from_bytes(magic, "little")  # the reader knows one magic at a time
     try:
         return gguf.GGUFReader(path), magic == SPARSE
@@ -91,8 +92,8 @@ class ModelFile:
                   self._number(arch + ".attention.layer_norm_rms_epsilon"),
                   self._number(arch + ".rope.freq_base", 10000.0))
         if s.heads % s.kv_heads or s.rotated % 2 or s.rotated > s.head_dim:
-            raise self.refused(f"{s.heads} heads, {s.kv_heads} KV heads, {s.rotated} of {s.head_dim} columns rotated: these "
-                               "numbers do not fit each other")
+            raise self.refused(f"{s.heads} heads, {s.kv_heads} KV heads, {s.rotated} of {s.head_dim} columns rotated: "
+                               "these numbers do not fit each other")
         return s
 
     def down_name(self):
@@ -104,7 +105,8 @@ class ModelFile:
         known = {f"blk.{i}.{part}.weight" for i in range(self.shape.layers) for part in parts} | set(OUTSIDE)
         for name in self.tensors:
             if name not in known:
-                raise self.refused(f"tensor '{name}' is unknown; this script takes llama and bamboo models without biases")
+                raise self.refused(f"tensor '{name}' is unknown; this script takes llama and bamboo models without "
+                                   "biases")
 
     def tensor(self, name, *shape):
         """shape: rows and columns; None: any."""
@@ -223,7 +225,10 @@ def _tensors(model, orders, predictors):
             yield _same(model.tensors[f"{blk}{part}.weight"])
         for part in FFN:
             yield _same(model.tensors[f"{blk}{part}.weight"], order)
-        yield _same(model.tensors[blk + "ffn_down_t.weight"], order) if model.is_sparse else _transposed(model, idx, order)
+        if model.is_sparse:
+            yield _same(model.tensors[blk + "ffn_down_t.weight"], order)
+        else:
+            yield _transposed(model, idx, order)
         if predictors:
             fc1, fc2 = predictors[idx]
             yield _given(blk + "fc1.weight", fc1.astype(np.float16))

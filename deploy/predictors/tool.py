@@ -39,7 +39,8 @@ def _ids(a):
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except OSError as e:
-        raise Refused(f"{a.millrace}: {e.strerror}; hint: --millrace names the program, which tokenizes the text") from e
+        raise Refused(f"{a.millrace}: {e.strerror}; hint: --millrace names the program, which tokenizes the "
+                      "text") from e
     if done.returncode:
         raise Refused(f"{a.millrace} tokenize: {done.stderr.decode(errors='replace').strip()}")
     return np.array(done.stdout.split(), dtype=np.int64)
@@ -51,8 +52,8 @@ def windows(a, model, least, tokens=None):
     ids = _ids(a)
     n = min(len(ids), tokens or len(ids)) // a.window
     if n < least:
-        raise Refused(f"{a.text}: {len(ids)} tokens make {n} windows of {a.window} tokens, fewer than {least}; hint: take a "
-                      "longer text, a smaller --window" + (" or a greater --tokens" if tokens else ""))
+        raise Refused(f"{a.text}: {len(ids)} tokens make {n} windows of {a.window} tokens, fewer than {least}; hint: "
+                      "take a longer text, a smaller --window" + (" or a greater --tokens" if tokens else ""))
     n_vocab = int(model.tensor("token_embd.weight", None, model.shape.width).shape[1])
     if ids.max() >= n_vocab:
         raise Refused(f"{a.model}: token {ids.max()} of the text is none of the {n_vocab} tokens of token_embd.weight")

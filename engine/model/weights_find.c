@@ -205,7 +205,7 @@ static mr_status check_sparse_types(const mr_weights *ws, int32_t layer, mr_err 
     if (!of_layer[W_UP].source || mr_type_activation(gate->type) == mr_type_activation(up->type))
         return MR_OK;
     return mr_err_set(err, MR_E_UNSUPPORTED,
-                      "tensor '%s' has type %s, and gate has type %s; hint: in a sparse model either both are F32 or F16, "
+                      "tensor '%s' has type %s, and gate has type %s; hint: in a sparse model both are F32 or F16, "
                       "or both are BF16, or both are quantised",
                       up->name, mr_type_name(up->type), mr_type_name(gate->type));
 }

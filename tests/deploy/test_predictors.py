@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/predictors: what the scripts make of dense models runs in Millrace with the perplexity that they say, the trained
-model of tests/golden/sparse keeps its perplexity with few active neurons, and wrong input is refused by its name."""
+"""deploy/predictors: what the scripts make of dense models runs in Millrace with the perplexity that they say, the
+trained model of tests/golden/sparse keeps its perplexity with few active neurons, and wrong input is refused by its
+name."""
 import json
 import os
 import pathlib
@@ -252,7 +253,8 @@ class Wrong(Case):
         self.refused(["no_text"], model, self.folder / "no_text")
         self.refused([model, "the model itself"], model, None, "dense.gguf")
         self.refused(["no_folder", "cannot be written"], model, None, "no_folder/x.gguf")
-        done = self.run_command(sys.executable, SCRIPTS / "make_predictors.py", model, self.text, "-o", "x", "--rank", "0")
+        done = self.run_command(sys.executable, SCRIPTS / "make_predictors.py", model, self.text, "-o", "x",
+                                "--rank", 0)
         self.assertEqual((done.returncode, "no number from 1" in done.stderr), (2, True), done.stderr)
         self.bad(["PWRI", "make_predictors.py"], "measure", model, self.text)
         done = self.run_command(sys.executable, SCRIPTS / "measure.py", TRAINED, self.text, "--millrace", "/nothing")

@@ -1,5 +1,5 @@
-/* tests/golden/plain_sparse.h - makes a CPU backend compute sparse feed-forward parts by rule S of engine/NUMERICS.md said
- * plainly: neuron by neuron, in scalar code, without lists of active neurons. The other ops stay the backend's own.
+/* tests/golden/plain_sparse.h - makes a CPU backend compute sparse feed-forward parts by rule S of engine/NUMERICS.md
+ * said plainly: neuron by neuron, in scalar code, without lists of active neurons. The other ops stay the backend's.
  * Threads: caller serialises; one backend at a time, which is destroyed before the next begins. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_TESTS_GOLDEN_PLAIN_SPARSE_H
@@ -8,8 +8,8 @@
 #include "backends/backend.h"
 
 typedef enum plain_form {
-    PLAIN_DENSE,   /* every neuron is active: scores and thresholds are not looked at */
-    PLAIN_ACTIVE,  /* the neurons whose scores say so */
+    PLAIN_DENSE,  /* every neuron is active: scores and thresholds are not looked at */
+    PLAIN_ACTIVE, /* the neurons whose scores say so */
 } plain_form;
 
 /* be: a CPU backend without programs. */

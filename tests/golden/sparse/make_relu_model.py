@@ -6,8 +6,8 @@
     python ../../../deploy/demo/make_corpus.py --count 20000 build/corpus.txt
     python make_relu_model.py build/corpus.txt build/relu-dense.gguf --millrace MILLRACE
 
-The vocabulary is that of the demo model. A penalty on the gates, whose weight follows the share of active neurons, makes
-that share small. deploy/predictors/make_predictors.py then makes relu.gguf of the file: see README.md."""
+The vocabulary is that of the demo model. A penalty on the gates, whose weight follows the share of active neurons,
+makes that share small. deploy/predictors/make_predictors.py then makes relu.gguf of the file: see README.md."""
 import argparse
 import math
 import os
@@ -58,8 +58,8 @@ def loss_of(model, x, y):
 
 
 def train(model, data, a):
-    """The schedule follows the clock. The weight of the penalty grows where more than a.active of the neurons are active,
-    and falls where fewer are."""
+    """The schedule follows the clock. The weight of the penalty grows where more than a.active of the neurons are
+    active, and falls where fewer are."""
     opt = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
     rng, start, step, weight = np.random.default_rng(1), time.monotonic(), 0, 0.01
     while (done := (time.monotonic() - start) / (60 * a.minutes)) < 1:
