@@ -22,6 +22,7 @@ from tool import number, parser, run, say, windows
 from training import Training, thresholds, train
 
 SHARES = (0.8, 0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995, 0.999, 0.9999, 1.0)  # of the sum of |units|
+MOST = np.finfo(np.float16).max
 THRESHOLD = 1.0  # of the new file; each layer's fc2 is scaled so that its own threshold becomes this one
 
 
@@ -55,10 +56,9 @@ class Run:
         layer = Layer(self.model.shape, self.model.layer(idx), self.rope)
         self.x = np.stack([layer.attention(w) for w in self.x])
         x = self.x.reshape(-1, self.model.shape.width)
-        units = np.concatenate([layer.units(w).astype(np.float16) for w in self.x])
-        if not np.isfinite(units).all() or not np.isfinite(x).all():
-            raise self.model.refused(f"the activations of layer {idx} overflow; hint: is it a llama or bamboo model "
-                                     "with ReLU units?")
+        units = np.empty((len(x), self.model.shape.neurons), np.float16)
+        for at, w in zip(range(0, len(x), self.a.window), self.x):
+            units[at:at + len(w)] = self._units(layer, w, idx)
         n_train = (len(self.ids) - self.n_held) * self.a.window
         fc1, fc2 = train(x[:n_train], units[:n_train], self.training, self.rng)
         result = self._measure(fc1, fc2, x, units, n_train)
@@ -66,6 +66,14 @@ class Run:
         for share, t in enumerate(result.thresholds):
             self.held[share] = np.stack([layer.run(w, fc1, fc2, t)[0] for w in self.held[share]])
         return result
+
+    def _units(self, layer, x, idx):
+        """In the range of float16, which is enough to weigh neurons."""
+        units = layer.units(x)
+        if not np.isfinite(units).all():
+            raise self.model.refused(f"the activations of layer {idx} overflow; hint: is it a llama or bamboo model "
+                                     "with ReLU units?")
+        return np.clip(units, -MOST, MOST)
 
     def _measure(self, fc1, fc2, x, units, n_train):
         truth, held = units[n_train:] != 0, np.abs(units[n_train:]).astype(np.float32)
@@ -76,10 +84,13 @@ class Run:
             of_window = scores_of(fc1, fc2, x[start:start + self.a.window])
             counts += np.stack([(of_window >= limit).sum(axis=0) for limit in t])
         n, mass = max(int(truth.sum()), 1), max(float(held.sum(dtype=np.float64)), 1e-30)
-        chosen = [score >= limit for limit in t]
-        return LayerResult(fc1, fc2, t, counts, float(truth.mean()), [float(c.mean()) for c in chosen],
-                           [float((c & truth).sum()) / n for c in chosen],
-                           [float(held[c].sum(dtype=np.float64)) / mass for c in chosen])
+        r = LayerResult(fc1, fc2, t, counts, float(truth.mean()), [], [], [])
+        for limit in t:
+            chosen = score >= limit
+            r.active.append(float(chosen.mean()))
+            r.recall.append(float((chosen & truth).sum()) / n)
+            r.kept.append(float(held.sum(where=chosen, dtype=np.float64)) / mass)
+        return r
 
     def perplexity(self, rows):
         return perplexity(self.model, rows, self.ids[-self.n_held:])
@@ -134,8 +145,7 @@ def options():
     for name, kind, low, high, value, text in (
             ("rank", int, 1, 1 << 16, None, "hidden numbers of a predictor (default a quarter of the model's width)"),
             ("loss", float, 0, 10, 0.005, "how much greater the perplexity may be, as a share (default 0.005)"),
-            ("tokens", int, 64, 1 << 24, 32768, "tokens of TEXT that are used; each takes 2 bytes for each neuron of a "
-             "layer, and some 20 for each column (default 32768)"),
+            ("tokens", int, 64, 1 << 24, 32768, "tokens of TEXT that are used; memory grows with it (default 32768)"),
             ("steps", int, 1, 1 << 24, 2000, "steps of training in each layer (default 2000)"),
             ("rows", int, 1, 1 << 16, 256, "tokens of a step (default 256)"),
             ("rate", float, 1e-6, 1, 3e-3, "rate of training (default 0.003)"),
