@@ -62,15 +62,18 @@ class Block(nn.Module):
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attn_output(o.transpose(1, 2).flatten(2))
         h = self.ffn_norm(x)
-        return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
+        return x + self.ffn_down(self.unit(self.ffn_gate(h), self.ffn_up(h)))
+
+    def unit(self, gate, up):
+        return F.silu(gate) * up
 
 
 class Llama(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, block=Block):
         super().__init__()
         self.c = c
         self.token_embd = nn.Embedding(c.vocab_size, c.width)
-        self.blk = nn.ModuleList(Block(c) for _ in range(c.layers))
+        self.blk = nn.ModuleList(block(c) for _ in range(c.layers))
         self.output_norm = Norm(c)
         freq = c.rope_base ** (-torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim)
         angle = torch.outer(torch.arange(c.context, dtype=torch.float64), freq)

@@ -198,6 +198,18 @@ static bool has_slot(const mr_arch *arch, layer_slot slot) {
     return false;
 }
 
+/* gate and up of a sparse part are multiplied with the same activations. */
+static mr_status check_sparse_types(const mr_weights *ws, int32_t layer, mr_err *err) {
+    const weight *of_layer = ws->layers[layer - ws->range.first];
+    const mr_tensor *gate = &of_layer[W_GATE].tensor, *up = &of_layer[W_UP].tensor;
+    if (!of_layer[W_UP].source || mr_type_activation(gate->type) == mr_type_activation(up->type))
+        return MR_OK;
+    return mr_err_set(err, MR_E_UNSUPPORTED,
+                      "tensor '%s' has type %s, and gate has type %s; hint: in a sparse model both are F32 or F16, "
+                      "or both are BF16, or both are quantised",
+                      up->name, mr_type_name(up->type), mr_type_name(gate->type));
+}
+
 static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
     if (info->has_experts && !has_slot(ws->arch, W_ROUTER))
@@ -220,6 +232,8 @@ static mr_status find_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     mr_status status = MR_OK;
     for (int i = 0; i < MAX_TABLES && ws->arch->tensors[i] && status == MR_OK; i++)
         status = find_table(ws, layer, ws->arch->tensors[i], err);
+    if (status == MR_OK && ws->info->is_sparse)
+        status = check_sparse_types(ws, layer, err);
     return status;
 }
 

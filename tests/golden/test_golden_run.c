@@ -46,7 +46,6 @@ typedef struct runner {
 
 static void runner_deinit(runner *r) {
     mr_stage_destroy(r->stage);
-    mr_backend_destroy(r->backend);
     mr_gguf_close(r->gguf);
 }
 
@@ -59,8 +58,6 @@ static mr_status runner_init(runner *r, const char *path, mr_type kv_type, int32
     mr_status status = mr_gguf_open(path, &r->gguf, err);
     if (status == MR_OK)
         status = mr_model_info_read(r->gguf, &r->info, err);
-    if (status == MR_OK)
-        status = mr_cpu_backend_create(&(mr_cpu_options){.n_threads = N_THREADS}, &r->backend, err);
     if (status != MR_OK)
         return status;
     r->n_blocks = (n_tokens + MR_KV_BLOCK - 1) / MR_KV_BLOCK;
@@ -106,9 +103,9 @@ static mr_status run_chunk(runner *r, const int32_t *ids, int32_t first, int32_t
     return status;
 }
 
-mr_status golden_run(const char *model_path, mr_type kv_type, const int32_t *ids, int32_t n, int32_t n_last,
-                     golden_logits *out, mr_err *err) {
-    runner r = {0};
+mr_status golden_run_on(mr_backend *backend, const char *model_path, mr_type kv_type, const int32_t *ids, int32_t n,
+                        int32_t n_last, golden_logits *out, mr_err *err) {
+    runner r = {.backend = backend};
     float *logits = NULL;
     mr_status status = runner_init(&r, model_path, kv_type, n, err);
     for (int32_t i = 0; i < n && status == MR_OK; i++)
@@ -128,6 +125,16 @@ mr_status golden_run(const char *model_path, mr_type kv_type, const int32_t *ids
 out:
     free(logits);
     runner_deinit(&r);
+    return status;
+}
+
+mr_status golden_run(const char *model_path, mr_type kv_type, const int32_t *ids, int32_t n, int32_t n_last,
+                     golden_logits *out, mr_err *err) {
+    mr_backend *backend = NULL;
+    mr_status status = mr_cpu_backend_create(&(mr_cpu_options){.n_threads = N_THREADS}, &backend, err);
+    if (status == MR_OK)
+        status = golden_run_on(backend, model_path, kv_type, ids, n, n_last, out, err);
+    mr_backend_destroy(backend);
     return status;
 }
 

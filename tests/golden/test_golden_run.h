@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backends/backend.h"
 #include "engine/base/status.h"
 #include "engine/tensor/type.h"
 
@@ -21,6 +22,9 @@ typedef struct golden_logits {
 } golden_logits;
 
 /* Prefills ids[n] in chunks, and gives the logits of the last n_last positions. */
+MR_MUST_USE mr_status golden_run_on(mr_backend *backend, const char *model_path, mr_type kv_type, const int32_t *ids,
+                                    int32_t n, int32_t n_last, golden_logits *out, mr_err *err);
+/* golden_run_on with a CPU backend of its own. */
 MR_MUST_USE mr_status golden_run(const char *model_path, mr_type kv_type, const int32_t *ids, int32_t n, int32_t n_last,
                                  golden_logits *out, mr_err *err);
 

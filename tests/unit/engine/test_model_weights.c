@@ -226,7 +226,24 @@ static void test_sparse_models(void **state) {
                                                                     .rows = shapes[i].rows}),
                          MR_E_FORMAT, strstr(shapes[i].wanted, "[33") ? "blk.1.fc2.weight" : shapes[i].name,
                          shapes[i].wanted);
+        expect_error(edited(sparse_model(archs[a]),
+                            (tiny_edit){.name = "blk.1.ffn_up.weight", .kind = TINY_TYPE, .type = MR_TYPE_Q8_0}),
+                     MR_E_UNSUPPORTED, "'blk.1.ffn_up.weight' has type Q8_0, and gate has type F16", "hint:");
+        expect_loads(edited(sparse_model(archs[a]),
+                            (tiny_edit){.name = "blk.1.ffn_up.weight", .kind = TINY_TYPE, .type = MR_TYPE_F32}),
+                     0, 2);
+        static const char *const strange[] = {"blk.1.ffn_down.weight", "blk.0.fc1.bias", "blk.1.fc3.weight"};
+        for (size_t i = 0; i < sizeof strange / sizeof *strange; i++) {
+            tiny_desc d = sparse_model(archs[a]);
+            gguf_writer *w = tiny_model_write(&d);
+            gguf_writer_vector(w, strange[i], MR_TYPE_F32, 16, NULL);
+            expect_error(tiny_model_open(w), MR_E_UNSUPPORTED, strange[i], archs[a]);
+        }
     }
+    tiny_desc plain = tiny_default("llama", MR_TYPE_F16);
+    gguf_writer *predicted = tiny_model_write(&plain); /* without the magic */
+    gguf_writer_matrix(predicted, "blk.0.fc1.weight", MR_TYPE_F16, 64, 32, NULL);
+    expect_error(tiny_model_open(predicted), MR_E_UNSUPPORTED, "blk.0.fc1.weight", "llama");
     expect_error(edited(sparse_model("qwen3"), (tiny_edit){0}), MR_E_UNSUPPORTED, "no sparse qwen3 models",
                  "llama and bamboo");
     expect_error(edited(tiny_default("bamboo", MR_TYPE_F16), (tiny_edit){0}), MR_E_UNSUPPORTED, "PWRI", "predictors");

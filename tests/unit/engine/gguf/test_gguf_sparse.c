@@ -112,6 +112,15 @@ static void test_sparse_models_that_are_refused(void **state) {
     add_predictors(&m, 1);
     expect_error(&m, MR_E_FORMAT, "tensor 'blk.1.fc1.weight' is missing; hint: a sparse model has a predictor");
 
+    m = sparse_begin(); /* the magic, and no predictor */
+    model_end(&m);
+    expect_error(&m, MR_E_FORMAT, "tensor 'blk.0.fc1.weight' is missing; hint: a sparse model has a predictor");
+
+    m = sparse_begin();
+    gguf_writer_str(m.w, "powerinfer.sparse_threshold", "0.5");
+    add_predictors(&m, 2);
+    expect_error(&m, MR_E_FORMAT, "key 'powerinfer.sparse_threshold': the value is of type string");
+
     m = sparse_begin();
     gguf_writer_raw(m.w, "powerinfer.sparse_threshold", MR_GGUF_F32, &nan_bits, sizeof nan_bits);
     add_predictors(&m, 2);
