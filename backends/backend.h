@@ -109,6 +109,11 @@ static inline int32_t mr_backends_of_experts(const mr_backends *b, int32_t layer
     return i < b->n - 1 && layer >= b->whole_layers[i] - b->host_experts[i] ? b->n - 1 : i;
 }
 
+/* The last partitions of a layer's sparse part that lie on the last backend while the layer lies on another one. */
+static inline int32_t mr_backends_cold_partitions(const mr_backends *b, int32_t layer) {
+    return b->cold_partitions[mr_backends_of_layer(b, layer)];
+}
+
 /* A backend's own buffer structure begins with this one. */
 struct mr_buffer {
     uint8_t *base; /* first byte, if the host may read and write the buffer; NULL in the memory of a device */
