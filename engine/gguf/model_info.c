@@ -1,6 +1,7 @@
 /* Reads the hyper-parameters of a model from the metadata. Names of keys: GGUF specification, "Standardized key-value
  * pairs". The keys of YaRN and of experts are those that the converters of llama.cpp write. */
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/tensor/tensor.h"
 #include "engine/gguf/model_info.h"
 
 #include <inttypes.h>
@@ -227,4 +228,13 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     if (!status)
         *out = m;
     return status;
+}
+
+int32_t mr_model_partitions(const mr_model_info *m) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < m->n_shapes && m->is_sparse; i++) {
+        int32_t n = mr_count_partitions(m->shapes[i].n_ff);
+        most = n > most ? n : most;
+    }
+    return most;
 }
