@@ -355,7 +355,11 @@ void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *
     s->device_layers = on_device.layers;
     s->host_experts = on_device.host_experts;
     s->cold_partitions = 0;
-    if (f->n_partitions == 0 || on_device.host_experts == 0)
+    int32_t most = f->n_partitions;
+    if (p->config->limits_neurons && p->config->most_hot_partitions < most)
+        most = p->config->most_hot_partitions;
+    bool has_all = on_device.host_experts == 0 && most == f->n_partitions;
+    if (f->n_partitions == 0 || on_device.layers == 0 || has_all)
         return;
     s->host_experts = 0;
     s->cold_partitions = f->n_partitions;
@@ -364,7 +368,7 @@ void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *
         neurons += (double)f->ranks[s->rank].device.layer_bytes[f->kind[l]] -
                    (double)f->ranks[s->rank].device.trunk_bytes[f->kind[l]];
     double hot = floor((p->device[s->rank].limit - trunks) / neurons * f->n_partitions);
-    s->cold_partitions -= (int32_t)fmin(fmax(hot, 0), f->n_partitions);
+    s->cold_partitions -= (int32_t)fmin(fmax(hot, 0), most);
 }
 
 plan_placement plan_placement_of(const plan_problem *p, const mr_plan_stage *s) {

@@ -37,6 +37,7 @@ typedef struct mr_session {
     mr_model_info info;
     mr_session_cluster cluster;
     mr_devices_config devices;
+    int32_t hot_partitions; /* of neurons: the most of a layer that a device holds (--gpu-index); -1: as many as fit */
     int32_t gpu_layers; /* the most layers of a stage that its device holds; -1: as many as fit, where that is faster */
     mr_session_facts facts;
     mr_plan plan;

@@ -41,7 +41,7 @@ static void refuse_gpu_index(model_keys *s, const mr_model_info *m) {
     if (!s->status && strcmp(m->arch, "generic.gpu_index") == 0)
         s->status = mr_err_set(s->err, MR_E_UNSUPPORTED,
                                "the file is a GPU index of PowerInfer (architecture '%s'), not a model; hint: open the "
-                               "model that it was made for",
+                               "model that it was made for, and name this file by --gpu-index",
                                m->arch);
 }
 
