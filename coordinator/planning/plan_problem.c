@@ -348,8 +348,8 @@ double plan_hop_seconds(const plan_problem *p, int32_t from, int32_t to) {
     return link_of(p, from, to)->latency_s + plan_link_seconds(p, from, to);
 }
 
-/* A plan counts the neurons that stay in the host's memory by layers, as experts. But each layer needs its first neurons
- * the most. */
+/* The search counts the neurons that stay in the host's memory by layers, as experts. But each layer needs its first
+ * neurons the most. */
 void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *s) {
     const mr_cluster_facts *f = p->config->facts;
     s->device_layers = on_device.layers;

@@ -15,7 +15,6 @@
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "engine/gguf/gguf_digest.h"
-#include "engine/gguf/gpu_index.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -207,31 +206,6 @@ static mr_status meet(mr_session *s, mr_err *err) {
     return status == MR_OK && lacks_parts ? read_model(s, err) : status;
 }
 
-/* Neurons are not renumbered, because the order of their sums would change. So a device can hold the first ones of a
- * layer only. */
-static mr_status read_gpu_index(mr_session *s, mr_err *err) {
-    const char *path = mr_options_text(s->options, MR_OPTION_GPU_INDEX);
-    mr_gpu_index index;
-    mr_gguf *g = NULL;
-    s->hot_partitions = -1;
-    if (!path)
-        return MR_OK;
-    mr_status status = mr_gguf_open(path, &g, err);
-    if (status == MR_OK)
-        status = mr_gpu_index_read(g, &s->info, &index, err);
-    mr_gguf_close(g);
-    if (status != MR_OK)
-        return mr_err_prefix(err, "--gpu-index %.160s", path);
-    if (mr_gpu_index_is_prefix(&index))
-        s->hot_partitions = index.hot_partitions;
-    else
-        mr_output_warning("--gpu-index %s is not used: only %.0f %% of the neurons that it names are the first ones of "
-                          "their layers, and a device can hold no others; hint: renumber the model's neurons by how "
-                          "often they are active",
-                          path, 100.0 * (double)index.n_first / (double)index.n_neurons);
-    return MR_OK;
-}
-
 static mr_status read_gpu_layers(const mr_options *o, int32_t *out, mr_err *err) {
     const char *text = mr_options_text(o, MR_OPTION_GPU_LAYERS);
     char *end = NULL;
@@ -273,7 +247,7 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
     if (status == MR_OK)
         status = meet(s, err);
     if (status == MR_OK)
-        status = read_gpu_index(s, err);
+        status = mr_session_read_gpu_index(s, err);
     if (status == MR_OK)
         status = mr_session_facts_open(s, err);
     if (status == MR_OK)

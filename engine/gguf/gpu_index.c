@@ -61,8 +61,8 @@ static mr_status count_named(const mr_gguf_tensor *idx, int64_t n_ff, int64_t *o
     return status;
 }
 
-/* Checks the list of neurons against the marks. Both have n neurons, so none is missing if all in the list are marked and
- * the list ascends. */
+/* Checks the list of neurons against the marks. Both have n neurons, so none is missing if all in the list are marked
+ * and the list ascends. */
 static mr_status check_bucket(const mr_gguf_tensor *idx, const mr_gguf_tensor *bucket, int64_t n, mr_err *err) {
     mr_status status = check_shape(bucket, n, "as many as gpu_idx of the layer marks", err);
     int64_t before = -1;

@@ -1,13 +1,13 @@
 /* Reads the hyper-parameters of a model from the metadata. Names of keys: GGUF specification, "Standardized key-value
  * pairs". The keys of YaRN and of experts are those that the converters of llama.cpp write. */
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/tensor/tensor.h"
 #include "engine/gguf/model_info.h"
 
 #include <inttypes.h>
 
 #include "engine/base/fmath.h"
 #include "engine/gguf/layer_info.h"
+#include "engine/tensor/tensor.h"
 
 enum { QUANTIZATION_VERSION = 2 /* the version of every GGUF file so far */ };
 

@@ -113,8 +113,8 @@ void places_begin(void) {
     cpu_runs.n = device_runs.n = 0;
 }
 
-/* A stage runs a program in a step, and more if its device does not hold all of its layers and neurons: then the CPU may
- * compute angles while the device works. Programs that change the state of sequences come on top. */
+/* A stage runs a program in a step, and more if its device does not hold all of its layers and neurons: then the CPU
+ * may compute angles while the device works. Programs that change the state of sequences come on top. */
 void places_check(int place, const mr_plan *plan, int64_t n_steps, const char *what) {
     int64_t n_cpu = 0, n_devices = 0, n_cold = 0, on_cpu = cpu_runs.n, on_devices = device_runs.n;
     for (int32_t i = 0; i < plan->n_stages; i++) {

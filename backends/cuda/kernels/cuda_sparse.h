@@ -1,5 +1,6 @@
 /* backends/cuda/kernels/cuda_sparse.h - arguments of the kernels of sparse feed-forward parts: rule S of
- * engine/NUMERICS.md. Matrices lie in the layout of the file, with a row for each neuron. A partition has 256 neurons. */
+ * engine/NUMERICS.md. Matrices lie in the layout of the file, with a row for each neuron. A partition has 256
+ * neurons. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CUDA_KERNELS_CUDA_SPARSE_H
 #define MR_BACKENDS_CUDA_KERNELS_CUDA_SPARSE_H

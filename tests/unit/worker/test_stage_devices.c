@@ -302,72 +302,6 @@ static mr_stage_config config_for(const tiny_model *m, mr_backend *d) {
     };
 }
 
-/* --- Hot and cold neurons ---------------------------------------------------------------------------------------- */
-
-enum { PARTITIONS = 5 /* of each layer, the last one not full */ };
-
-static tiny_model *make_sparse(const char *arch, mr_type type, float threshold, logits want) {
-    tiny_desc d = tiny_default(arch, type);
-    d.vocab_size = 90;
-    d.n_ff = 256 * PARTITIONS - 100;
-    d.n_predictor = 32;
-    d.threshold = threshold;
-    tiny_model *m = tiny_model_create(&d);
-    memset(want, 0, sizeof(logits));
-    run_on(m, &(mr_backends){.n = 0}, 1, want);
-    return m;
-}
-
-/* The last n_cold partitions of the layers on the device lie on the CPU. Returns the bytes that the device holds. */
-static size_t check_cold(const tiny_model *m, const logits want, uint32_t ops, int32_t n_cold, int32_t n_stages) {
-    static logits got;
-    test_device_options o = ops_of(ops, (uint64_t)(10 * n_cold + n_stages));
-    mr_backends devices = {.at = {device(&o)}, .n = 1, .cold_partitions = {n_cold}};
-    devices.whole_layers[0] = n_cold % 2 ? m->info.n_layers : 1;
-    memset(got, 0, sizeof got);
-    run_on(m, &devices, n_stages, got);
-    if (memcmp(got, want, sizeof got) != 0)
-        fail_msg("%s, ops %x, %d cold partitions, %d stages: other logits", m->info.arch, ops, n_cold, n_stages);
-    const mr_weights_desc desc = {.gguf = m->gguf, .info = &m->info, .range = {0, m->info.n_layers}, .max_context = 32};
-    mr_backend *cpu = NULL;
-    mr_weights *ws = NULL;
-    mr_err err = {0};
-    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, &err), &err);
-    devices.whole_layers[0] = m->info.n_layers;
-    devices.at[devices.n++] = cpu;
-    expect_ok(mr_weights_create(&desc, &devices, &ws, &err), &err);
-    size_t bytes = mr_weights_bytes_on(ws, 0);
-    mr_weights_destroy(ws);
-    mr_backend_destroy(cpu);
-    mr_backend_destroy(devices.at[0]);
-    return bytes;
-}
-
-/* Any border between the device's neurons and the CPU's: the same bits, with ever fewer bytes on the device. */
-static void test_hot_and_cold_neurons(void **state) {
-    (void)state;
-    static const struct {
-        const char *arch;
-        mr_type type;
-        float threshold;
-    } cases[] = {{"bamboo", MR_TYPE_F16, 0.5f}, {"llama", MR_TYPE_Q8_0, -100.0f}, {"llama", MR_TYPE_Q4_0, 0.8f}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        static logits want;
-        tiny_model *m = make_sparse(cases[i].arch, cases[i].type, cases[i].threshold, want);
-        size_t before = SIZE_MAX;
-        for (int32_t n_cold = 0; n_cold <= PARTITIONS + 1; n_cold++) {
-            size_t bytes = check_cold(m, want, TEST_DEVICE_ALL_OPS, n_cold, 1 + n_cold % 2);
-            assert_true(n_cold > PARTITIONS ? bytes == before : bytes < before);
-            before = bytes;
-        }
-        check_cold(m, want, TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ACTIVE), 2, 1);
-        check_cold(m, want, TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_AXPY), 3, 1);
-        check_cold(m, want, TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_SPARSE_GATE_UP), 1, 2);
-        check_cold(m, want, TEST_DEVICE_ALL_OPS & ~BIT(MR_OP_ADD), 1, 1);
-        tiny_model_destroy(m);
-    }
-}
-
 /* --- Stages in a row share devices ------------------------------------------------------------------------------- */
 
 static void test_two_stages(void **state) {
@@ -624,7 +558,6 @@ int main(void) {
         cmocka_unit_test(test_a_backend_that_multiplies_in_the_memory_of_the_host),
         cmocka_unit_test(test_matrices_are_taken_to_a_device_for_many_rows),
         cmocka_unit_test(test_graphs_built_anew),
-        cmocka_unit_test(test_hot_and_cold_neurons),
         cmocka_unit_test(test_two_stages),
         cmocka_unit_test(test_tables_that_change_while_a_step_waits),
         cmocka_unit_test(test_a_device_that_breaks),
