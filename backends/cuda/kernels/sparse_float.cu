@@ -82,20 +82,26 @@ template <class T, int ROWS> struct listed {
         }
     }
 
-    /* n: the columns from the stage's first one on. */
-    MR_INLINE void add_stage(const uint8_t *stage, int32_t n, float acc[WARP_ROWS]) {
-        const uint8_t *w = stage + gpu_lane() * STRIDE;
-        const uint8_t *x = stage + 32 * STRIDE + gpu_warp() * WARP_ROWS * ROW_BYTES;
-        if (n >= COLUMNS) {
+    /* Where the lane's row of weights begins in a stage, and the warp's first row of activations. */
+    MR_INLINE const uint8_t *weights_in(const uint8_t *stage) { return stage + gpu_lane() * STRIDE; }
+    MR_INLINE const uint8_t *activations_in(const uint8_t *stage) {
+        return stage + 32 * STRIDE + gpu_warp() * WARP_ROWS * ROW_BYTES;
+    }
+
+    MR_INLINE void add_stage(const uint8_t *stage, float acc[WARP_ROWS]) {
+        const uint8_t *w = weights_in(stage), *x = activations_in(stage);
+        MR_UNROLL
+        for (int p = 0; p < PIECES; p++) {
+            gpu_int4 piece = gpu_read_shared((const gpu_int4 *)(w + 16 * p));
             MR_UNROLL
-            for (int p = 0; p < PIECES; p++) {
-                gpu_int4 piece = gpu_read_shared((const gpu_int4 *)(w + 16 * p));
-                MR_UNROLL
-                for (int i = 0; i < PIECE_UNITS; i++)
-                    add_unit<true>(T::unit(piece, i), x + (p * PIECE_UNITS + i) * 4 * T::ACTIVATION_BYTES, 4, acc);
-            }
-            return;
+            for (int i = 0; i < PIECE_UNITS; i++)
+                add_unit<true>(T::unit(piece, i), x + (p * PIECE_UNITS + i) * 4 * T::ACTIVATION_BYTES, 4, acc);
         }
+    }
+
+    /* The same for the last stage, which has n columns, fewer than all. */
+    MR_INLINE void add_part(const uint8_t *stage, int32_t n, float acc[WARP_ROWS]) {
+        const uint8_t *w = weights_in(stage), *x = activations_in(stage);
         MR_NO_UNROLL
         for (int i = 0; 4 * i < n; i++) {
             gpu_int4 piece = gpu_read_shared((const gpu_int4 *)(w + i / PIECE_UNITS * 16));
@@ -119,15 +125,19 @@ template <class T, int ROWS> MR_INLINE void compute_units(const cuda_sparse_unit
     for (int32_t s = 0; s < STAGES - 1; s++)
         parts::load(own, stages[s], s);
     float acc[WARP_ROWS] = {};
-    int32_t first = (int32_t)gpu_warp() * WARP_ROWS;
+    int32_t first = (int32_t)gpu_warp() * WARP_ROWS, s = 0, left = a.k;
     MR_NO_UNROLL
-    for (int32_t s = 0, left = a.k; left > 0; s++, left -= parts::COLUMNS) {
+    for (; left >= parts::COLUMNS; s++, left -= parts::COLUMNS) {
         gpu_copy_wait<STAGES - 2>();
         gpu_sync();
         parts::load(own, stages[(s + STAGES - 1) % STAGES], s + STAGES - 1);
         if (first < u.n_rows)
-            parts::add_stage(stages[s % STAGES], left, acc);
+            parts::add_stage(stages[s % STAGES], acc);
     }
+    gpu_copy_wait<STAGES - 2>();
+    gpu_sync();
+    if (first < u.n_rows)
+        parts::add_part(stages[s % STAGES], left, acc);
     int32_t slot = (int32_t)gpu_lane(), neuron = slot < u.n ? gpu_read(u.list + slot) : 0;
     MR_UNROLL
     for (int r = 0; r < WARP_ROWS; r++) {
