@@ -248,7 +248,8 @@ static mr_neurons_desc build_neurons(scene *s, const shape *p, int32_t n) {
 }
 
 /* A sparse part of n neurons; the predictor has 256 hidden numbers. All matrices are in file layout, so that a device
- * without these ops is left out. With more than 512 neurons, those of the first partition have matrices of their own. */
+ * without these ops is left out. With more than 512 neurons, those behind the first partition have matrices of their
+ * own. */
 static int32_t build_sparse(scene *s, const shape *p) {
     mr_sparse_desc desc = {.threshold = 0.001f, .unit = p->experts ? MR_RELU_BOTH : MR_RELU_GATE};
     desc.predict_in = scene_matrix(s, p->type, p->k, 256, p->storage);
