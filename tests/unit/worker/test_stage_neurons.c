@@ -20,11 +20,15 @@ static chain_row row_at(int32_t sequence, int32_t position, logits out) {
     return (chain_row){sequence, position, (int32_t)(draw % VOCAB), out[sequence][position]};
 }
 
-/* Steps of 1 to 2 * 17 rows, with both sequences in each. */
+/* Steps of 1 to 2 * 17 rows, with both sequences in each. With several threads, matrices of the CPU stay in the file. */
 static void run_on(const tiny_model *m, const mr_backends *devices, int32_t n_stages, int32_t n_threads, logits out) {
+    bool is_mapped = n_threads > 1;
     static const int32_t SIZES[] = {17, 1, 2, 1, 6, 1};
-    const chain_config config = {
-        .n_stages = n_stages, .n_threads = n_threads, .kv_type = MR_TYPE_F16, .devices = *devices};
+    const chain_config config = {.n_stages = n_stages,
+                                 .n_threads = n_threads,
+                                 .kv_type = MR_TYPE_F16,
+                                 .map_weights = is_mapped,
+                                 .devices = *devices};
     chain *p = chain_create(m, &config);
     for (int32_t at = 0, i = 0; at < LENGTH; at += SIZES[i++]) {
         chain_row rows[CHAIN_MAX_ROWS];
