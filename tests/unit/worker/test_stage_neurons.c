@@ -20,7 +20,8 @@ static chain_row row_at(int32_t sequence, int32_t position, logits out) {
     return (chain_row){sequence, position, (int32_t)(draw % VOCAB), out[sequence][position]};
 }
 
-/* Steps of 1 to 2 * 17 rows, with both sequences in each. With several threads, matrices of the CPU stay in the file. */
+/* Steps of 1 to 2 * 17 rows, with both sequences in each. With several threads, matrices of the CPU stay in the
+ * file. */
 static void run_on(const tiny_model *m, const mr_backends *devices, int32_t n_stages, int32_t n_threads, logits out) {
     bool is_mapped = n_threads > 1;
     static const int32_t SIZES[] = {17, 1, 2, 1, 6, 1};
