@@ -85,6 +85,9 @@ typedef struct mr_backends {
     int32_t whole_layers[MR_MAX_BACKENDS];
     /* The last host_experts[i] of the whole_layers[i] layers leave their experts' matrices to the last backend. */
     int32_t host_experts[MR_MAX_BACKENDS];
+    /* Of each sparse feed-forward part of the whole_layers[i] layers, the last cold_partitions[i] partitions of neurons
+     * (rule S) lie on the last backend. At most all of them. */
+    int32_t cold_partitions[MR_MAX_BACKENDS];
     /* [i][t]: of the last backend's products, at[i] gets those of matrices of type t in graphs whose row bucket is at
      * least this, if it is host_addressable and supports the product. MR_NO_ROWS: it gets none of these products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];
@@ -104,6 +107,11 @@ static inline int32_t mr_backends_of_experts(const mr_backends *b, int32_t layer
     for (; i < b->n - 1 && layer >= b->whole_layers[i]; i++)
         layer -= b->whole_layers[i];
     return i < b->n - 1 && layer >= b->whole_layers[i] - b->host_experts[i] ? b->n - 1 : i;
+}
+
+/* The last partitions of a layer's sparse part that lie on the last backend while the layer lies on another one. */
+static inline int32_t mr_backends_cold_partitions(const mr_backends *b, int32_t layer) {
+    return b->cold_partitions[mr_backends_of_layer(b, layer)];
 }
 
 /* A backend's own buffer structure begins with this one. */

@@ -32,8 +32,8 @@ typedef struct mr_measured_device {
     /* In the device's layout: one layer of each kind; keys and values of one token in one layer; buffers of a stage; in
      * addition those of the first layer of the model (embedding) and of the last one (output matrix). */
     uint64_t layer_bytes[MR_MAX_LAYER_KINDS], token_bytes[MR_MAX_LAYER_KINDS], stage_bytes, head_bytes, tail_bytes;
-    /* The same of layers whose experts are in the host's memory. No points: layers of the kind have no experts, or the
-     * device has no memory for one. layer has no points for kinds of which only this fits. */
+    /* The same of layers whose experts, or neurons of sparse parts, are in the host's memory. No points: layers of the
+     * kind have neither, or the device has no memory for one. layer has no points for kinds of which only this fits. */
     mr_step_times trunk[MR_MAX_LAYER_KINDS];
     uint64_t trunk_bytes[MR_MAX_LAYER_KINDS];
 } mr_measured_device;

@@ -93,7 +93,7 @@ static mr_status start(worker *w, mr_err *err) {
 
 /* What the plan puts on the device of this rank. */
 typedef struct on_device {
-    int32_t n_layers, n_host_experts; /* as in Millrace__StageRange */
+    int32_t n_layers, n_host_experts, n_cold_partitions; /* as in Millrace__StageRange */
 } on_device;
 
 /* Finds this stage and its neighbours in the plan. */
@@ -112,7 +112,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *device = (on_device){(int32_t)s->device_layers, (int32_t)s->host_experts};
+        *device = (on_device){(int32_t)s->device_layers, (int32_t)s->host_experts, (int32_t)s->cold_partitions};
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,
@@ -192,8 +192,15 @@ static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish
     if (wish.n_layers > 0 && mr_devices_holder(&devices.list) < 0)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan puts %d layers on a device, and this rank has none for layers",
                           wish.n_layers);
-    if (wish.n_layers > 0)
+    if (wish.n_cold_partitions > mr_model_partitions(&w->info))
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "cold_partitions of the plan is %d, but feed-forward parts of the model have at most %d "
+                          "partitions of neurons",
+                          wish.n_cold_partitions, mr_model_partitions(&w->info));
+    if (wish.n_layers > 0) {
         mr_devices_hold(&config->devices, wish.n_layers, wish.n_host_experts);
+        mr_devices_hold_hot(&config->devices, wish.n_cold_partitions);
+    }
     return MR_OK;
 }
 

@@ -34,14 +34,15 @@ static uint32_t make_word(const float *scores, int32_t n, float threshold) {
 
 /* Lists the active neurons of some partitions. */
 void cpu_run_active(const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks) {
-    int32_t n_neurons = n->in[0]->ne[0], n_parts = mr_count_partitions(n_neurons);
+    mr_neurons neurons = mr_neurons_of(n->node, n->in[0]->ne[0]);
+    int32_t n_neurons = neurons.n, n_parts = mr_count_partitions(n_neurons);
     mr_active a = mr_active_at(cpu_data(n->out), n_neurons);
     for (int32_t p = cpu_cut_at(n_parts, idx, n_tasks); p < cpu_cut_at(n_parts, idx + 1, n_tasks); p++) {
         uint32_t any[MR_PARTITION_WORDS] = {0};
         int32_t first = p * MR_PARTITION, n_words = (mr_min_i32(MR_PARTITION, n_neurons - first) + 31) / 32;
         for (int32_t row = 0; row < n_rows; row++) {
             uint32_t *set = a.sets + ((size_t)row * (size_t)n_parts + (size_t)p) * MR_PARTITION_WORDS;
-            const float *scores = cpu_float_row(n->in[0], row);
+            const float *scores = cpu_float_row(n->in[0], row) + neurons.first;
             memset(set, 0, MR_PARTITION_WORDS * sizeof *set);
             for (int32_t w = 0, at = first; w < n_words; w++, at += 32) {
                 set[w] = make_word(scores + at, mr_min_i32(32, n_neurons - at), n->node->params.sparse.threshold);
@@ -249,14 +250,19 @@ static int32_t list_factors(const float *h, int32_t first, int32_t last, int32_t
 /* Some columns of all rows. The tasks of a node divide the columns, so that no sum is divided. The partitions are the
  * outer loop: their weights stay in the cache for all rows. */
 void cpu_run_axpy(const cpu_backend *be, const cpu_node *n, int32_t n_rows, int32_t idx, int32_t n_tasks) {
-    const mr_tensor *w = n->in[0], *add = n->in[2];
+    const mr_tensor *w = n->in[0], *add = n->in[2], *start = n->in[3];
     int32_t n_units = (w->ne[0] + MR_AXPY_COLUMNS - 1) / MR_AXPY_COLUMNS, n_neurons = w->ne[1];
     int32_t first = cpu_cut_at(n_units, idx, n_tasks) * MR_AXPY_COLUMNS;
     int32_t last = mr_min_i32(cpu_cut_at(n_units, idx + 1, n_tasks) * MR_AXPY_COLUMNS, w->ne[0]);
     int32_t neurons[MR_PARTITION + 1];
     float factors[MR_PARTITION + 1];
-    for (int32_t row = 0; row < n_rows; row++)
-        memset(cpu_float_row(n->out, row) + first, 0, (size_t)(last - first) * sizeof(float));
+    for (int32_t row = 0; row < n_rows; row++) {
+        float *y = cpu_float_row(n->out, row) + first;
+        if (start)
+            memcpy(y, cpu_float_row(start, row) + first, (size_t)(last - first) * sizeof *y);
+        else
+            memset(y, 0, (size_t)(last - first) * sizeof *y);
+    }
     for (int32_t at = 0; at < n_neurons; at += MR_PARTITION)
         for (int32_t row = 0; row < n_rows; row++) {
             int32_t end = mr_min_i32(at + MR_PARTITION, n_neurons);
@@ -288,7 +294,7 @@ size_t cpu_sparse_scratch_bytes(const cpu_node *n) {
 int32_t cpu_count_sparse_tasks(const cpu_backend *be, const cpu_node *n) {
     int32_t most = be->n_threads * TASKS_PER_THREAD;
     if (n->node->op == MR_OP_ACTIVE)
-        return mr_min_i32(mr_count_partitions(n->in[0]->ne[0]), most);
+        return mr_min_i32(mr_count_partitions(mr_neurons_of(n->node, n->in[0]->ne[0]).n), most);
     if (n->node->op == MR_OP_AXPY)
         return mr_min_i32((n->in[0]->ne[0] + MR_AXPY_COLUMNS - 1) / MR_AXPY_COLUMNS, be->n_threads * AXPY_TASKS);
     int32_t n_active = find_neurons(n).n, n_pairs = (n_active + PAIR - 1) / PAIR;

@@ -91,7 +91,8 @@ typedef struct cuda_op {
 extern const cuda_op cuda_op_embed, cuda_op_rope_table, cuda_op_rms_norm, cuda_op_quantize, cuda_op_matmul,
     cuda_op_rope, cuda_op_kv_write, cuda_op_attention, cuda_op_glu, cuda_op_gate_up, cuda_op_add, cuda_op_add_gated,
     cuda_op_scale, cuda_op_soft_cap, cuda_op_take_rows, cuda_op_route, cuda_op_expert_rows, cuda_op_expert_matmul,
-    cuda_op_head_matmul, cuda_op_expert_sum, cuda_op_table_write, cuda_op_kv_copy, cuda_op_top;
+    cuda_op_head_matmul, cuda_op_expert_sum, cuda_op_table_write, cuda_op_kv_copy, cuda_op_top, cuda_op_relu,
+    cuda_op_active, cuda_op_sparse_gate_up, cuda_op_axpy;
 
 /* --- Matrices ------------------------------------------------------------------------------------------------- */
 /* Bytes of a matrix of the file in the layout of the kernels; 0: they cannot multiply it. */

@@ -27,6 +27,10 @@ const cuda_op *cuda_op_find(mr_op op) {
         [MR_OP_EXPERT_SUM] = &cuda_op_expert_sum,
         [MR_OP_TABLE_WRITE] = &cuda_op_table_write,
         [MR_OP_KV_COPY] = &cuda_op_kv_copy,
+        [MR_OP_RELU] = &cuda_op_relu,
+        [MR_OP_ACTIVE] = &cuda_op_active,
+        [MR_OP_SPARSE_GATE_UP] = &cuda_op_sparse_gate_up,
+        [MR_OP_AXPY] = &cuda_op_axpy,
     };
     return ops[op];
 }

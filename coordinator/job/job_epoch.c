@@ -25,6 +25,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].first_layer = (uint32_t)job->epoch.plan.stages[i].first;
         ranges[i].device_layers = (uint32_t)job->epoch.plan.stages[i].device_layers;
         ranges[i].host_experts = (uint32_t)job->epoch.plan.stages[i].host_experts;
+        ranges[i].cold_partitions = (uint32_t)job->epoch.plan.stages[i].cold_partitions;
         ranges[i].last_layer = (uint32_t)job->epoch.plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_row_ns;

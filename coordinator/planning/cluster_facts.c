@@ -2,6 +2,7 @@
 #include "coordinator/planning/cluster_facts.h"
 
 void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info) {
+    f->n_partitions = mr_model_partitions(info);
     for (int32_t l = 0; l < f->n_layers; l++)
         f->window[f->kind[l]] = mr_model_layer(info, l)->window;
 }

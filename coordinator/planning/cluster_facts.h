@@ -28,6 +28,7 @@ typedef struct mr_link_facts {
 
 typedef struct mr_cluster_facts {
     int32_t n_ranks, n_layers, n_kinds;
+    int32_t n_partitions;               /* of the widest sparse feed-forward part; 0: the model is not sparse */
     int32_t row_bytes;                  /* activations of one row between two stages */
     const uint8_t *kind;                /* [n_layers]: the kind of each layer */
     int32_t window[MR_MAX_LAYER_KINDS]; /* how many tokens a token attends to, itself included; 0: to all */
@@ -35,7 +36,7 @@ typedef struct mr_cluster_facts {
     const mr_link_facts *links;         /* [n_ranks][n_ranks]: from, to */
 } mr_cluster_facts;
 
-/* Sets the windows of the kinds. The model has n_layers layers. */
+/* Sets the windows of the kinds, and n_partitions. The model has n_layers layers. */
 void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info);
 /* Seconds of one layer of a kind on a rank, or on the rank's device, for a step of `rows` rows with `depth` positions
  * before each. The rank need not be one of f. */
@@ -43,7 +44,7 @@ double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_f
                                       int32_t depth);
 double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                        int32_t depth);
-/* The same of a layer on the device whose experts are in the host's memory. */
+/* The same of a layer on the device whose experts, or neurons of a sparse part, are in the host's memory. */
 double mr_cluster_facts_trunk_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                       int32_t depth);
 

@@ -18,7 +18,10 @@ typedef struct mr_plan_stage {
     int32_t rank;          /* the holder: an endpoint of the job's channel; each rank has one stage at most */
     int32_t device_layers; /* the first layers of the range, which the rank's device holds */
     int32_t host_experts;  /* the last so many of these: their experts stay in the host's memory */
-    size_t weight_bytes;   /* in the file: the layers, and embedding or output if the stage has them */
+    /* Of each sparse feed-forward part of the device's layers, the last so many partitions of neurons stay in the
+     * host's memory. */
+    int32_t cold_partitions;
+    size_t weight_bytes; /* in the file: the layers, and embedding or output if the stage has them */
     /* Of a synthetic plan: what a step takes, and what each of its rows adds. */
     int64_t synthetic_fixed_ns, synthetic_row_ns;
 } mr_plan_stage;

@@ -8,6 +8,21 @@ static bool is_on_device(const mr_plan_stage *s) {
     return s->device_layers > 0 && s->device_layers == s->last - s->first;
 }
 
+/* Which part of the neurons of sparse layers on the device stays in the host's memory. */
+static double cold_share(const mr_cluster_facts *f, const mr_plan_stage *s) {
+    double share = f->n_partitions > 0 ? (double)s->cold_partitions / f->n_partitions : 0;
+    return share < 1 ? share : 1;
+}
+
+/* Seconds of a layer on the device with all of its experts, and of its neurons but the cold ones. */
+static double device_seconds(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t k, double rows, int32_t depth) {
+    const mr_rank_facts *rank = &f->ranks[s->rank];
+    double cold = rank->device.trunk[k].n > 0 ? cold_share(f, s) : 0;
+    double hot_s = cold < 1 ? mr_cluster_facts_device_seconds(f, rank, k, rows, depth) : 0;
+    double cold_s = cold > 0 ? mr_cluster_facts_trunk_seconds(f, rank, k, rows, depth) : 0;
+    return rank->device.layer[k].n > 0 || cold == 0 ? (1 - cold) * hot_s + cold * cold_s : cold_s;
+}
+
 /* The times of all layers of a stage together, at the row counts of the curve with the most points. */
 static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
     MR_ASSERT(s->rank < f->n_ranks);
@@ -30,7 +45,7 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
         for (int32_t k = 0; k < f->n_kinds; k++) {
             out.seconds[i] += n_cpu[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
             if (n_device[k] > 0)
-                out.seconds[i] += n_device[k] * mr_cluster_facts_device_seconds(f, rank, k, rows, depth);
+                out.seconds[i] += n_device[k] * device_seconds(f, s, k, rows, depth);
             if (n_trunks[k] > 0)
                 out.seconds[i] += n_trunks[k] * mr_cluster_facts_trunk_seconds(f, rank, k, rows, depth);
         }

@@ -36,13 +36,24 @@ static double device_layer_seconds(const plan_problem *p, int32_t rank, int32_t 
                                     : NOT_MEASURED_S;
 }
 
+/* The bytes of layer l less than device_layer_bytes says, if a plan leaves neurons to the host. */
+static double cold_bytes(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t l) {
+    const mr_measured_device *d = &f->ranks[s->rank].device;
+    const int32_t k = f->kind[l];
+    if (s->cold_partitions == 0 || f->n_partitions == 0 || d->trunk[k].n == 0)
+        return 0;
+    double hot = 1 - fmin(1, (double)s->cold_partitions / f->n_partitions);
+    double neurons = (double)d->layer_bytes[k] - (double)d->trunk_bytes[k];
+    return device_layer_bytes(f, s->rank, l, false, 0) - (double)d->trunk_bytes[k] - hot * neurons;
+}
+
 double mr_planner_device_bytes(const mr_cluster_facts *f, const mr_plan_stage *s, int64_t kv_tokens) {
     const mr_measured_device *d = &f->ranks[s->rank].device;
     int32_t end = s->first + s->device_layers;
     double bytes = (double)d->stage_bytes + (s->first == 0 ? (double)d->head_bytes : 0) +
                    (end == f->n_layers ? (double)d->tail_bytes : 0);
     for (int32_t l = s->first; l < end; l++)
-        bytes += device_layer_bytes(f, s->rank, l, l >= end - s->host_experts, kv_tokens);
+        bytes += device_layer_bytes(f, s->rank, l, l >= end - s->host_experts, kv_tokens) - cold_bytes(f, s, l);
     return s->device_layers > 0 ? bytes : 0;
 }
 
@@ -337,6 +348,35 @@ double plan_hop_seconds(const plan_problem *p, int32_t from, int32_t to) {
     return link_of(p, from, to)->latency_s + plan_link_seconds(p, from, to);
 }
 
+/* The search counts the neurons that stay in the host's memory by layers, as experts. But each layer needs its first
+ * neurons the most. */
+void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *s) {
+    const mr_cluster_facts *f = p->config->facts;
+    s->device_layers = on_device.layers;
+    s->host_experts = on_device.host_experts;
+    s->cold_partitions = 0;
+    int32_t most = f->n_partitions;
+    if (p->config->limits_neurons && p->config->most_hot_partitions < most)
+        most = p->config->most_hot_partitions;
+    bool has_all = on_device.host_experts == 0 && most == f->n_partitions;
+    if (f->n_partitions == 0 || on_device.layers == 0 || has_all)
+        return;
+    s->host_experts = 0;
+    s->cold_partitions = f->n_partitions;
+    double trunks = mr_planner_device_bytes(f, s, p->config->kv_tokens), neurons = 0;
+    for (int32_t l = s->first; l < s->first + s->device_layers; l++)
+        neurons += (double)f->ranks[s->rank].device.layer_bytes[f->kind[l]] -
+                   (double)f->ranks[s->rank].device.trunk_bytes[f->kind[l]];
+    double hot = floor((p->device[s->rank].limit - trunks) / neurons * f->n_partitions);
+    s->cold_partitions -= (int32_t)fmin(fmax(hot, 0), most);
+}
+
+plan_placement plan_placement_of(const plan_problem *p, const mr_plan_stage *s) {
+    int32_t most = p->config->facts->n_partitions, cold = s->cold_partitions < most ? s->cold_partitions : most;
+    int64_t parts = (int64_t)cold * s->device_layers;
+    return (plan_placement){s->device_layers, most > 0 ? (int32_t)((parts + most - 1) / most) : s->host_experts};
+}
+
 void plan_candidate_time(const plan_problem *p, plan_candidate *c) {
     c->slowest_s = 0;
     c->sum_s = c->n_stages > 1 ? link_of(p, c->stages[c->n_stages - 1].rank, c->stages[0].rank)->latency_s : 0;
@@ -344,8 +384,7 @@ void plan_candidate_time(const plan_problem *p, plan_candidate *c) {
         mr_plan_stage *s = &c->stages[i];
         const plan_stage_cost cost = plan_stage(p, s->rank, s->first, s->last);
         double wire = i > 0 ? plan_link_seconds(p, s[-1].rank, s->rank) : 0;
-        s->device_layers = cost.on_device.layers;
-        s->host_experts = cost.on_device.host_experts;
+        plan_place(p, cost.on_device, s);
         c->sum_s += cost.seconds + (i > 0 ? plan_hop_seconds(p, s[-1].rank, s->rank) : 0);
         c->slowest_s = cost.seconds > c->slowest_s ? cost.seconds : c->slowest_s;
         c->slowest_s = wire > c->slowest_s ? wire : c->slowest_s;

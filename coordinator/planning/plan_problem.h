@@ -10,7 +10,7 @@
 
 #include "coordinator/planning/planner.h"
 
-/* Layers on a device, whole or without their experts. */
+/* Layers on a device, whole or without their experts, or neurons of sparse parts. */
 typedef struct plan_device_layers {
     double *bytes;     /* [n_layers + 1]: with keys and values, sums over the layers before */
     int32_t *end;      /* [n_layers + 1]: where the layers end that fit the device, from each layer on */
@@ -28,7 +28,7 @@ typedef struct plan_device {
     double crossing_s, output_s;
 } plan_device;
 
-/* What the device of a rank holds of a stage: as in mr_plan_stage. */
+/* What the device of a rank holds of a stage: as in mr_plan_stage, with neurons of sparse parts as experts. */
 typedef struct plan_placement {
     int32_t layers, host_experts;
 } plan_placement;
@@ -68,6 +68,11 @@ plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_
 /* Memory of the host that layers [first, last) need. A layer whose experts alone are in the host's memory counts as a
  * whole. */
 uint64_t plan_stage_bytes(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement on_device);
+
+/* Writes the placement into a stage. The neurons of a sparse model that stay in the host's memory are spread over all
+ * layers of the device. plan_placement_of returns a placement of the same bytes. */
+void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *s);
+plan_placement plan_placement_of(const plan_problem *p, const mr_plan_stage *s);
 
 /* Seconds of a step of layers [first, last) on the CPU of a rank. */
 static inline double plan_cpu_seconds(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {

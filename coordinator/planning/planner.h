@@ -42,6 +42,8 @@ typedef struct mr_planner_config {
     bool fills_devices;  /* a device holds as many layers as fit, even where the CPU is faster */
     bool limits_devices; /* to most_device_layers layers of a stage */
     int32_t most_device_layers;
+    bool limits_neurons; /* a device holds at most most_hot_partitions partitions of a sparse part's neurons */
+    int32_t most_hot_partitions;
 } mr_planner_config;
 
 /* Finds the fastest plan. weight_bytes of its stages stays 0. */

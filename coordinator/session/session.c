@@ -247,6 +247,8 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
     if (status == MR_OK)
         status = meet(s, err);
     if (status == MR_OK)
+        status = mr_session_read_gpu_index(s, err);
+    if (status == MR_OK)
         status = mr_session_facts_open(s, err);
     if (status == MR_OK)
         status = mr_session_facts_measure_ranks(s, err);
@@ -392,7 +394,7 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
     bool ok = true;
     for (int32_t i = 0; i < s->plan.n_stages && ok; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
-        char experts[80] = "", on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
+        char experts[80] = "", neurons[96] = "", on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
         if (stage->device_layers == 0 || !s->facts.known || !s->facts.known->ranks[stage->rank].device.is_known)
             continue;
         const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
@@ -404,10 +406,13 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
         if (stage->host_experts > 0)
             snprintf(experts, sizeof experts, ", the experts of layers %" PRId32 "-%" PRId32 " on the CPU",
                      end - stage->host_experts, end - 1);
+        if (stage->cold_partitions > 0)
+            snprintf(neurons, sizeof neurons, ", the last %" PRId32 " of %" PRId32 " partitions of neurons on the CPU",
+                     stage->cold_partitions, mr_model_partitions(&s->info));
         if (end < stage->last)
             snprintf(on_cpu, sizeof on_cpu, ", layers %" PRId32 "-%" PRId32 " on the CPU", end, stage->last - 1);
-        ok = mr_output_printf(out, "stage %" PRId32 ": layers %" PRId32 "-%" PRId32 " on '%s' (%s%s%s)%s%s\n", i,
-                              stage->first, end - 1, d->name, bytes, of[0] ? " of " : "", of, experts, on_cpu);
+        ok = mr_output_printf(out, "stage %" PRId32 ": layers %" PRId32 "-%" PRId32 " on '%s' (%s%s%s)%s%s%s\n", i,
+                              stage->first, end - 1, d->name, bytes, of[0] ? " of " : "", of, experts, neurons, on_cpu);
     }
     return ok;
 }

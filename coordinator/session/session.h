@@ -51,6 +51,7 @@ typedef struct mr_session {
     mr_model_info info;
     mr_session_cluster cluster;
     mr_devices_config devices;
+    int32_t hot_partitions; /* of neurons: the most of a layer that a device holds (--gpu-index); -1: as many as fit */
     int32_t gpu_layers; /* the most layers of a stage that its device holds; -1: as many as fit, where that is faster */
     mr_session_facts facts;
     mr_plan plan;
@@ -97,6 +98,8 @@ uint64_t mr_session_model_digest(const mr_session *s);
 /* Opens the model, meets the other ranks if there are any, and plans the stages. */
 MR_MUST_USE mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err);
 void mr_session_close(mr_session *s);
+/* Sets hot_partitions by the file of --gpu-index, if there is one. The model is open. */
+MR_MUST_USE mr_status mr_session_read_gpu_index(mr_session *s, mr_err *err);
 
 /* MR_E_TOO_LONG: a prompt of n_tokens, and `more` tokens behind it, do not fit the context. */
 MR_MUST_USE mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t more, mr_err *err);

@@ -56,6 +56,10 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
                           mr_options_given(o, MR_OPTION_CUT)      ? "--cut"
                           : mr_options_given(o, MR_OPTION_STAGES) ? "--stages"
                                                                   : "--synthetic-stage");
+    if (mr_options_given(o, MR_OPTION_PLAN_FILE) && mr_options_given(o, MR_OPTION_GPU_INDEX))
+        return mr_err_set(err, MR_E_INVALID,
+                          "--plan sets the neurons on devices (cold_partitions), so it cannot be combined with "
+                          "--gpu-index");
     f->model_digest = wants ? mr_session_model_digest(s) : 0;
     mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
     if (status == MR_OK)
@@ -336,7 +340,9 @@ static mr_status tell_planner(mr_session *s, mr_err *err) {
         .kv_tokens = s->ctx,
         .fills_devices = s->gpu_layers > 0 || mr_devices_must_hold_layers(&s->devices),
         .limits_devices = s->gpu_layers >= 0,
-        .most_device_layers = s->gpu_layers};
+        .most_device_layers = s->gpu_layers,
+        .limits_neurons = s->hot_partitions >= 0,
+        .most_hot_partitions = s->hot_partitions};
     mr_status status = model_memory(s, &f->planner.memory, err);
     f->planner.facts = f->known;
     return status;

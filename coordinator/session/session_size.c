@@ -31,9 +31,11 @@ static mr_status measure(mr_session *s, mr_err *err) {
     for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
         int32_t end = stage->first + stage->device_layers;
+        /* The last layers on the device that have a part in the host's memory. */
+        int32_t n_shared = stage->cold_partitions > 0 ? stage->device_layers : stage->host_experts;
         mr_stage_config config = {.gguf = s->gguf,
                                   .info = &s->info,
-                                  .range = {end - stage->host_experts, stage->last},
+                                  .range = {end - n_shared, stage->last},
                                   .max_rows = s->max_rows,
                                   .max_out_rows = s->max_out_rows,
                                   .max_sequences = s->max_sequences,
@@ -45,8 +47,10 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .devices = devices.list,
                                   .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};
-        if (stage->host_experts > 0 && mr_devices_holder(&config.devices) >= 0)
-            mr_devices_hold(&config.devices, stage->host_experts, stage->host_experts);
+        if (n_shared > 0 && mr_devices_holder(&config.devices) >= 0) {
+            mr_devices_hold(&config.devices, n_shared, stage->host_experts);
+            mr_devices_hold_hot(&config.devices, stage->cold_partitions);
+        }
         if (config.range.first < config.range.last) /* else a device of the rank holds all layers */
             status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)

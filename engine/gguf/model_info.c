@@ -7,6 +7,7 @@
 
 #include "engine/base/fmath.h"
 #include "engine/gguf/layer_info.h"
+#include "engine/tensor/tensor.h"
 
 enum { QUANTIZATION_VERSION = 2 /* the version of every GGUF file so far */ };
 
@@ -40,7 +41,7 @@ static void refuse_gpu_index(model_keys *s, const mr_model_info *m) {
     if (!s->status && strcmp(m->arch, "generic.gpu_index") == 0)
         s->status = mr_err_set(s->err, MR_E_UNSUPPORTED,
                                "the file is a GPU index of PowerInfer (architecture '%s'), not a model; hint: open the "
-                               "model that it was made for",
+                               "model that it was made for, and name this file by --gpu-index",
                                m->arch);
 }
 
@@ -227,4 +228,13 @@ mr_status mr_model_info_read(const mr_gguf *g, mr_model_info *out, mr_err *err) 
     if (!status)
         *out = m;
     return status;
+}
+
+int32_t mr_model_partitions(const mr_model_info *m) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < m->n_shapes && m->is_sparse; i++) {
+        int32_t n = mr_count_partitions(m->shapes[i].n_ff);
+        most = n > most ? n : most;
+    }
+    return most;
 }

@@ -122,6 +122,10 @@ static inline const mr_layer_info *mr_model_layer(const mr_model_info *m, int32_
     return &m->shapes[m->shape_of[layer]];
 }
 
+/* Partitions of neurons (rule S of engine/NUMERICS.md) of the widest feed-forward part of a sparse model; 0: the model
+ * is not sparse. */
+int32_t mr_model_partitions(const mr_model_info *m);
+
 /* The tensor with the factors of a run whose sequences have at most max_context positions; NULL: there are no factors.
  * Every position of a run has the same factors, those before original_context too: so a row does not depend on the
  * length of its sequence. */

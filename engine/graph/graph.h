@@ -138,12 +138,18 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
 int32_t mr_graph_relu(mr_graph *g, int32_t x);
 /* A feed-forward part of which each row computes the neurons that a predictor expects to be active (Liu et al., "Deja
  * Vu", 2023; Song et al., "PowerInfer", 2023). F neurons. */
+typedef struct mr_neurons_desc {
+    int32_t gate; /* [d, neurons] in FILE storage */
+    int32_t up;   /* the same, or MR_NO_TENSOR */
+    int32_t down; /* [d, neurons] in FILE storage: a row for each neuron */
+} mr_neurons_desc;
 typedef struct mr_sparse_desc {
     int32_t predict_in, predict_out; /* [d, r] and [r, F]: the scores are predict_out relu(predict_in x) */
-    int32_t gate;                    /* [d, F] in FILE storage */
-    int32_t up;                      /* the same, or MR_NO_TENSOR */
-    int32_t down;                    /* [d, F] in FILE storage: a row for each neuron */
-    float threshold;                 /* of scores; not a NaN */
+    int32_t gate, up, down;          /* as in mr_neurons_desc: of all neurons, or of those before the cold ones */
+    /* The last neurons, in matrices of their own, so that two backends can compute at the same time. The other ones are
+     * a multiple of 256. Borrowed for the call; NULL: none. */
+    const mr_neurons_desc *cold;
+    float threshold; /* of scores; not a NaN */
     mr_relu_unit unit;
 } mr_sparse_desc;
 /* add + the sum of the active neurons' rows of down, each times its unit of gate h and up h. x: what the predictor

@@ -72,8 +72,8 @@ static bool is_large(const mr_graph *g, const mr_node *n) {
     if (n->op != MR_OP_MATMUL && n->op != MR_OP_GATE_UP && n->op != MR_OP_EXPERT_MATMUL && n->op != MR_OP_HEAD_MATMUL &&
         n->op != MR_OP_SPARSE_GATE_UP && n->op != MR_OP_AXPY)
         return false;
-    const mr_tensor *y = &g->tensors[n->out];
-    return (int64_t)g->tensors[n->in[0]].ne[0] * y->ne[0] * y->ne[1] >= LARGE;
+    const mr_tensor *w = &g->tensors[n->in[0]], *y = &g->tensors[n->out];
+    return (int64_t)w->ne[0] * (n->op == MR_OP_AXPY ? w->ne[1] : y->ne[0]) * y->ne[1] >= LARGE;
 }
 
 /* --- Passes over the nodes --------------------------------------------------------------------------------------- */

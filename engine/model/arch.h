@@ -34,7 +34,10 @@ typedef enum layer_slot {
     W_GATE,
     W_UP,
     W_DOWN,
-    W_DOWN_ROWS,  /* of a sparse part: down with a row for each neuron */
+    W_DOWN_ROWS, /* of a sparse part: down with a row for each neuron */
+    W_GATE_COLD, /* of a sparse part: the last neurons, where the last backend has them and another one the first */
+    W_UP_COLD,
+    W_DOWN_ROWS_COLD,
     W_PREDICT_IN, /* of a sparse part: the two matrices of the predictor */
     W_PREDICT_OUT,
     W_ROUTER,

@@ -52,7 +52,9 @@ MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress,
 /* What a layer with experts or with a sparse feed-forward part chooses for each row of a step. */
 typedef struct mr_layer_choice {
     int32_t tensor;  /* an output: routes [2U, R] i32 of MR_OP_ROUTE, or the mr_active of MR_OP_ACTIVE */
+    int32_t cold;    /* an output: the mr_active of the neurons behind the first n_hot; MR_NO_TENSOR: n_hot is n */
     int32_t n;       /* experts or neurons to choose from; 0: the layer chooses nothing */
+    int32_t n_hot;   /* neurons of tensor */
     int32_t n_used;  /* experts of a row */
     bool is_neurons; /* false: experts */
 } mr_layer_choice;

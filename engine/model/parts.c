@@ -60,11 +60,13 @@ int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
 }
 
 int32_t part_sparse(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x, int32_t h) {
+    const mr_neurons_desc cold = {w[W_GATE_COLD], w[W_UP_COLD], w[W_DOWN_ROWS_COLD]};
     const mr_sparse_desc desc = {.predict_in = w[W_PREDICT_IN],
                                  .predict_out = w[W_PREDICT_OUT],
                                  .gate = w[W_GATE],
                                  .up = w[W_UP],
                                  .down = w[W_DOWN_ROWS],
+                                 .cold = cold.gate == NONE ? NULL : &cold,
                                  .threshold = ctx->sparse_threshold,
                                  .unit = ctx->relu_unit};
     return mr_graph_sparse(g, x, h, x, &desc);

@@ -137,21 +137,26 @@ static bool finds_top(const mr_weights *ws) {
 static mr_layer_choice expose_choice(mr_graph *g, int32_t first) {
     int32_t n_nodes;
     const mr_node *nodes = mr_graph_nodes(g, &n_nodes);
+    mr_layer_choice choice = {.tensor = MR_NO_TENSOR, .cold = MR_NO_TENSOR};
     for (int32_t i = first; i < n_nodes; i++) {
-        mr_layer_choice choice = {.tensor = nodes[i].out};
-        if (nodes[i].op == MR_OP_ROUTE) {
-            choice.n = nodes[i].params.experts.n;
-            choice.n_used = nodes[i].params.experts.n_used;
-        } else if (nodes[i].op == MR_OP_ACTIVE) {
-            choice.n = mr_graph_tensor(g, nodes[i].in[0])->ne[0];
+        const mr_node *node = &nodes[i];
+        if (node->op == MR_OP_ROUTE) {
+            choice.tensor = node->out;
+            choice.n = node->params.experts.n;
+            choice.n_used = node->params.experts.n_used;
+        } else if (node->op == MR_OP_ACTIVE && choice.tensor == MR_NO_TENSOR) {
+            choice.tensor = node->out;
             choice.is_neurons = true;
+            choice.n = mr_graph_tensor(g, node->in[0])->ne[0];
+            choice.n_hot = node->params.sparse.n > 0 ? node->params.sparse.n : choice.n;
+        } else if (node->op == MR_OP_ACTIVE) {
+            choice.cold = node->out;
         } else {
             continue;
         }
-        mr_graph_output(g, choice.tensor);
-        return choice;
+        mr_graph_output(g, node->out);
     }
-    return (mr_layer_choice){.tensor = MR_NO_TENSOR};
+    return choice;
 }
 
 mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *state, const mr_stage_shape *shape,

@@ -91,6 +91,7 @@ typedef struct tensor_wish {
     mr_op op;                    /* as in weight */
     int32_t home;                /* as in weight */
     int64_t first_row, all_rows; /* all_rows 0: the tensor is no part of another */
+    int64_t n_rows;              /* of the tensor, if they are fewer than the spec says; else 0 */
 } tensor_wish;
 
 static bool is_of_vectors(const tensor_spec *spec) {
@@ -115,6 +116,7 @@ static mr_status describe(const mr_weights *ws, const tensor_wish *wish, const m
     const tensor_spec *spec = wish->spec;
     int64_t columns = resolve(ws->info, wish->layer, spec->columns), rows = resolve(ws->info, wish->layer, spec->rows);
     int64_t all_rows = wish->all_rows ? wish->all_rows : rows;
+    rows = wish->n_rows ? wish->n_rows : rows;
     int32_t n_matrices = count_matrices(ws->info, wish->layer, spec);
     mr_status status = check_shape(t, columns, all_rows, n_matrices, err);
     bool is_vector = wish->op == MR_OP_COUNT;
@@ -166,6 +168,30 @@ static void find_part(const mr_weights *ws, const mr_layer_info *layer, const te
         *out_all = 0;
 }
 
+/* Finds the matrix of neurons in two parts: the hot partitions on the layer's backend, the cold ones on the last. */
+static mr_status find_neurons(mr_weights *ws, tensor_wish wish, weight layer[LAYER_SLOTS], int32_t n_cold,
+                              mr_err *err) {
+    static const struct {
+        layer_slot hot, cold;
+    } SLOTS[] = {{W_GATE, W_GATE_COLD}, {W_UP, W_UP_COLD}, {W_DOWN_ROWS, W_DOWN_ROWS_COLD}};
+    int64_t rows = resolve(ws->info, wish.layer, wish.spec->rows);
+    int32_t n_hot = mr_count_partitions((int32_t)rows) - n_cold, last = ws->backends.n - 1;
+    layer_slot cold = W_GATE_COLD;
+    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++)
+        cold = SLOTS[i].hot == wish.spec->slot ? SLOTS[i].cold : cold;
+    if (n_hot <= 0 || wish.home == last) {
+        wish.home = last;
+        return find(ws, &wish, &layer[wish.spec->slot], err);
+    }
+    wish.all_rows = rows;
+    wish.n_rows = (int64_t)n_hot * MR_PARTITION;
+    mr_status status = find(ws, &wish, &layer[wish.spec->slot], err);
+    wish.first_row = wish.n_rows;
+    wish.n_rows = rows - wish.first_row;
+    wish.home = last;
+    return status == MR_OK ? find(ws, &wish, &layer[cold], err) : status;
+}
+
 static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *table, mr_err *err) {
     const mr_layer_info *info = mr_model_layer(ws->info, layer);
     const unsigned absent = (info->has_experts ? IN_DENSE : IN_EXPERTS) | (info->n_ff_shared > 0 ? 0 : IN_SHARED) |
@@ -185,7 +211,10 @@ static mr_status find_table(mr_weights *ws, int32_t layer, const tensor_spec *ta
                             .home = spec->flags & OF_EXPERTS ? mr_backends_of_experts(&ws->backends, idx)
                                                              : mr_backends_of_layer(&ws->backends, idx)};
         find_part(ws, info, table, spec, &wish.first_row, &wish.all_rows);
-        status = find(ws, &wish, &ws->layers[idx][spec->slot], err);
+        int32_t n_cold = mr_backends_cold_partitions(&ws->backends, idx);
+        bool has_cold = n_cold > 0 && (wish.op == MR_OP_SPARSE_GATE_UP || wish.op == MR_OP_AXPY);
+        status = has_cold ? find_neurons(ws, wish, ws->layers[idx], n_cold, err)
+                          : find(ws, &wish, &ws->layers[idx][spec->slot], err);
     }
     return status;
 }

@@ -134,13 +134,15 @@ typedef enum mr_op {
     MR_OP_KV_COPY,
     /* max(x, 0) (rule S). in: x [n, R] f32; out [n, R] f32, may be x. */
     MR_OP_RELU,
-    /* Lists the active neurons (rule S). in: scores [F, R] f32; out [n, 1] i32, laid out as in mr_active. */
+    /* Lists the active ones of F neurons, or of n that begin at a multiple of 256 (rule S); the list counts from the
+     * first of these. in: scores [F, R] f32; out [n, 1] i32, laid out as in mr_active. */
     MR_OP_ACTIVE,
     /* The unit of gate a and up a for the active neurons of each row, and +0 for the others (rule S). in: gate [k, F]
      * FILE, up [k, F] FILE or none, a of mr_type_activation(gate) [k, R], active; out [F, R] f32. */
     MR_OP_SPARSE_GATE_UP,
     /* The sum over neurons n of h[n] times row n of w, plus add (rule S). in: w [d, F] FILE, h [F, R] f32, add [d, R]
-     * f32 or none; out [d, R] f32. */
+     * f32 or none, start [d, R] f32 or none: the sum over the neurons before these, without its last addition; out
+     * [d, R] f32. */
     MR_OP_AXPY,
     MR_OP_COUNT,
 } mr_op;
@@ -235,6 +237,7 @@ typedef union mr_op_params {
     struct {
         float threshold;   /* for ACTIVE: a neuron with a lower score is not active */
         mr_relu_unit unit; /* for SPARSE_GATE_UP */
+        int32_t first, n;  /* for ACTIVE: the neurons; n = 0: all */
     } sparse;
 } mr_op_params;
 
@@ -276,6 +279,14 @@ static inline int32_t mr_count_partitions(int32_t n_neurons) {
 /* Integers that the lists of so many neurons and rows take. */
 static inline int64_t mr_active_ints(int32_t n_neurons, int32_t n_rows) {
     return (int64_t)mr_count_partitions(n_neurons) * (1 + MR_PARTITION + (int64_t)n_rows * MR_PARTITION_WORDS);
+}
+/* The neurons of a node with ACTIVE, out of n_scores. */
+typedef struct mr_neurons {
+    int32_t first, n;
+} mr_neurons;
+static inline mr_neurons mr_neurons_of(const mr_node *n, int32_t n_scores) {
+    int32_t first = n->params.sparse.first, count = n->params.sparse.n;
+    return count ? (mr_neurons){first, count} : (mr_neurons){0, n_scores};
 }
 /* Returns the parts of the tensor at data. */
 static inline mr_active mr_active_at(void *data, int32_t n_neurons) {

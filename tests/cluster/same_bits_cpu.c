@@ -14,8 +14,9 @@ mr_devices_config places_devices(int place) {
     return (mr_devices_config){0};
 }
 
-void places_apply(int place, mr_plan *plan) {
+void places_apply(int place, int32_t n_partitions, mr_plan *plan) {
     (void)place;
+    (void)n_partitions;
     (void)plan;
 }
 

@@ -15,8 +15,8 @@ extern const int PLACES_N;
 const char *places_name(int place);
 /* The devices of the stages of a local cluster. */
 mr_devices_config places_devices(int place);
-/* Puts layers of each stage on its device. */
-void places_apply(int place, mr_plan *plan);
+/* Puts layers of each stage on its device. n_partitions: as mr_model_partitions. */
+void places_apply(int place, int32_t n_partitions, mr_plan *plan);
 
 /* Counts of the runs of programs begin anew. Call when the cluster is made. */
 void places_begin(void);

@@ -15,7 +15,16 @@
 #include "tests/support/test_device.h"
 #include "worker/worker.h"
 
-enum { N_SEQUENCES = 14, N_LOGITS = 45, N_LAYERS = 4, MOST_STAGES = 3, MOST_DEVICES = 2, N_MIXES = 12, VOCAB = 2500 };
+enum {
+    N_SEQUENCES = 14,
+    N_LOGITS = 45,
+    N_LAYERS = 4,
+    MOST_STAGES = 4,
+    MOST_DEVICES = 2,
+    N_MIXES = 12,
+    VOCAB = 2500,
+    PARTITIONS = 4
+};
 
 static job_model model;
 
@@ -73,6 +82,7 @@ static void add_devices(stage *s, uint64_t mix, int32_t idx, int32_t n_layers) {
         expect_ok(test_device_create(&o, &s->devices.list.at[i], &err), &err);
         int32_t layers = mix <= 3 ? n_layers : (int32_t)draw(mix, idx, 30 + i, (uint32_t)n_layers + 1);
         s->devices.list.whole_layers[i] = layers;
+        s->devices.list.cold_partitions[i] = (int32_t)draw(mix, idx, 40 + i, PARTITIONS + 1); /* of a sparse model */
         n_layers -= layers;
         s->devices.list.n++;
     }
@@ -167,9 +177,9 @@ static void run(int32_t n_stages, uint64_t mix, results *out) {
     cluster_stop(&c);
 }
 
-static void test_any_mix_has_the_bits_of_the_cpu(void **state) {
-    (void)state;
+static void check_mixes(const tiny_desc *d) {
     static results want, got;
+    job_model_init(&model, tiny_model_write(d));
     run(1, 0, &want);
     assert_int_equal(want.logits.n_rows, N_LOGITS);
     for (uint64_t mix = 1; mix <= N_MIXES; mix++) {
@@ -182,14 +192,31 @@ static void test_any_mix_has_the_bits_of_the_cpu(void **state) {
         assert_int_equal(got.logits.n_rows, N_LOGITS);
         assert_memory_equal(&got.logits, &want.logits, sizeof want.logits);
     }
+    job_model_deinit(&model);
+}
+
+static void test_any_mix_has_the_bits_of_the_cpu(void **state) {
+    (void)state;
+    tiny_desc d = job_model_desc();
+    d.vocab_size = VOCAB;
+    check_mixes(&d);
+}
+
+/* Devices leave some or all neurons of their layers to the CPU. */
+static void test_any_mix_of_a_sparse_model(void **state) {
+    (void)state;
+    tiny_desc d = job_model_desc();
+    d.vocab_size = VOCAB;
+    d.n_ff = 256 * PARTITIONS - 50;
+    d.n_predictor = 32;
+    d.threshold = 0.3f;
+    check_mixes(&d);
 }
 
 int main(void) {
-    tiny_desc d = job_model_desc();
-    d.vocab_size = VOCAB;
-    job_model_init(&model, tiny_model_write(&d));
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_mix_has_the_bits_of_the_cpu)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    job_model_deinit(&model);
-    return failed;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_mix_has_the_bits_of_the_cpu),
+        cmocka_unit_test(test_any_mix_of_a_sparse_model),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

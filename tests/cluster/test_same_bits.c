@@ -162,7 +162,7 @@ static void make_plan(const setting *s, mr_plan *plan) {
               &err);
     for (int i = 0; i < n_stages; i++) /* in order, in order from the second rank on, or in reverse order */
         plan->stages[i].rank = s->ranks == 2 ? n_stages - 1 - i : (i + s->ranks) % n_stages;
-    places_apply(s->place, plan);
+    places_apply(s->place, mr_model_partitions(&info), plan);
 }
 
 static void count_step(void *ctx, int32_t n_rows) {

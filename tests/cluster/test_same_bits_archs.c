@@ -228,7 +228,7 @@ static mr_status run_combination(const model *m, const combination *c, int place
     int32_t max_rows = CHUNKS[c->level[CHUNK]] + (disturbance == PREEMPTED || disturbance == BEGINNING_SHARED);
     char *saved = isa_env_set(mr_isa_name((mr_isa)c->level[ISA]));
     make_plan(m, c->level[CUT], &plan);
-    places_apply(place, &plan);
+    places_apply(place, mr_model_partitions(&m->info), &plan);
     const mr_local_cluster_config local = {.model_path = m->path,
                                            .n_stages = plan.n_stages,
                                            .threads_per_stage = 1 + c->level[THREADS],
@@ -295,21 +295,44 @@ static void add_model(const char *path, const char *name) {
     mr_gguf_close(m->gguf);
 }
 
-/* The file is removed at the end, the name stays. */
-static void add_random_model(const char *name, const char *arch, mr_type type, int32_t n_experts) {
-    char path[64];
-    size_t n;
+static tiny_desc random_model(const char *arch, mr_type type) {
     tiny_desc desc = tiny_default(arch, type);
     desc.n_layers = 4;
     desc.vocab_size = VOCAB;
     desc.context_length = MAX_CONTEXT;
-    desc.n_experts = n_experts;
-    desc.n_experts_used = n_experts / 2;
-    gguf_writer *w = tiny_model_write(&desc);
+    return desc;
+}
+
+/* The file is removed at the end, the name stays. */
+static void add_random_model(const char *name, const tiny_desc *desc) {
+    char path[64];
+    size_t n;
+    gguf_writer *w = tiny_model_write(desc);
     const uint8_t *bytes = gguf_writer_bytes(w, &n);
     job_save_bytes(path, bytes, n);
     gguf_writer_destroy(w);
     add_model(path, name);
+}
+
+static void add_random_models(void) {
+    tiny_desc desc = random_model("llama", MR_TYPE_Q4_K);
+    add_random_model("llama-Q4_K", &desc);
+    desc = random_model("llama", MR_TYPE_Q8_0);
+    desc.n_experts = 4;
+    desc.n_experts_used = 2;
+    add_random_model("llama-experts-Q8_0", &desc);
+    desc = random_model("qwen2", MR_TYPE_F16);
+    add_random_model("qwen2-F16", &desc);
+    desc = random_model("bamboo", MR_TYPE_F16);
+    desc.n_ff = 700; /* three partitions */
+    desc.n_predictor = 32;
+    desc.threshold = 0.5f;
+    add_random_model("bamboo-F16", &desc);
+    desc = random_model("llama", MR_TYPE_Q4_0);
+    desc.n_ff = 545;
+    desc.n_predictor = 32;
+    desc.threshold = 0.8f;
+    add_random_model("llama-sparse-Q4_0", &desc);
 }
 
 static int has_suffix(const struct dirent *e) {
@@ -327,9 +350,7 @@ static int open_models(void **state) {
     prompt = golden_read_ids(FOLDER "/ids.txt", &n_ids);
     if (!models || !prompt || n_ids < N_PROMPT || n_files < 0)
         return -1;
-    add_random_model("llama-Q4_K", "llama", MR_TYPE_Q4_K, 0);
-    add_random_model("llama-experts-Q8_0", "llama", MR_TYPE_Q8_0, 4);
-    add_random_model("qwen2-F16", "qwen2", MR_TYPE_F16, 0);
+    add_random_models();
     for (int i = 0; i < n_files; i++) {
         char path[512];
         snprintf(path, sizeof path, FOLDER "/%.200s", files[i]->d_name);

@@ -241,17 +241,28 @@ void test_heads(void **state) {
     }
 }
 
+static mr_neurons_desc build_neurons(scene *s, const shape *p, int32_t n) {
+    return (mr_neurons_desc){scene_matrix(s, p->type, p->k, n, MR_STORAGE_FILE),
+                             scene_matrix(s, p->type, p->k, n, MR_STORAGE_FILE),
+                             scene_matrix(s, p->type, p->k, n, MR_STORAGE_FILE)};
+}
+
 /* A sparse part of n neurons; the predictor has 256 hidden numbers. All matrices are in file layout, so that a device
- * without these ops is left out. */
+ * without these ops is left out. With more than 512 neurons, those behind the first partition have matrices of their
+ * own. */
 static int32_t build_sparse(scene *s, const shape *p) {
     mr_sparse_desc desc = {.threshold = 0.001f, .unit = p->experts ? MR_RELU_BOTH : MR_RELU_GATE};
     desc.predict_in = scene_matrix(s, p->type, p->k, 256, p->storage);
     desc.predict_out = desc.predict_in == NONE ? NONE : scene_matrix(s, p->type, 256, p->n, p->storage);
     if (desc.predict_out == NONE)
         return NONE;
-    desc.gate = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
-    desc.up = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
-    desc.down = scene_matrix(s, p->type, p->k, p->n, MR_STORAGE_FILE);
+    bool has_cold = p->n > 512;
+    const mr_neurons_desc hot = build_neurons(s, p, has_cold ? 256 : p->n);
+    const mr_neurons_desc cold = has_cold ? build_neurons(s, p, p->n - 256) : (mr_neurons_desc){0};
+    desc.gate = hot.gate;
+    desc.up = hot.up;
+    desc.down = hot.down;
+    desc.cold = has_cold ? &cold : NULL;
     int32_t x = scene_floats(s, p->k, MR_ROWS_STEP), h = scene_floats(s, p->k, MR_ROWS_STEP);
     return mr_graph_sparse(s->g, x, h, p->add ? scene_floats(s, p->k, MR_ROWS_STEP) : NONE, &desc);
 }

@@ -165,6 +165,12 @@ static inline int gpu_permute(int a, int b, int selector) {
     return (int)d;
 }
 
+static inline int gpu_dot4(int a, int b, int c) {
+    for (int i = 0; i < 4; i++)
+        c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return c;
+}
+
 struct emulator_mma {
     int *c;
     const int *a, *b;

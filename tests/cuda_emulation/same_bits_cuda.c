@@ -100,26 +100,31 @@ static int32_t layers_on_device(int place, const mr_plan *plan, int32_t stage_id
     }
 }
 
-void places_apply(int place, mr_plan *plan) {
-    for (int32_t i = 0; i < plan->n_stages; i++)
+/* With a part of the layers, a part of their neurons. */
+void places_apply(int place, int32_t n_partitions, mr_plan *plan) {
+    bool has_cold = n_partitions > 0 && (place == FIRST_LAYERS || place == HALVES);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
         plan->stages[i].device_layers = layers_on_device(place, plan, i);
+        plan->stages[i].cold_partitions = has_cold ? 1 + i % n_partitions : 0;
+    }
 }
 
 void places_begin(void) {
     cpu_runs.n = device_runs.n = 0;
 }
 
-/* A stage runs a program in a step, and more if its device does not hold all of its layers: then the CPU may compute
- * angles while the device works. Programs that change the state of sequences come on top. */
+/* A stage runs a program in a step, and more if its device does not hold all of its layers and neurons: then the CPU
+ * may compute angles while the device works. Programs that change the state of sequences come on top. */
 void places_check(int place, const mr_plan *plan, int64_t n_steps, const char *what) {
-    int64_t n_cpu = 0, n_devices = 0, on_cpu = cpu_runs.n, on_devices = device_runs.n;
+    int64_t n_cpu = 0, n_devices = 0, n_cold = 0, on_cpu = cpu_runs.n, on_devices = device_runs.n;
     for (int32_t i = 0; i < plan->n_stages; i++) {
         const mr_plan_stage *s = &plan->stages[i];
         n_devices += s->device_layers > 0;
-        n_cpu += s->device_layers < s->last - s->first;
+        n_cpu += s->device_layers < s->last - s->first || s->cold_partitions > 0;
+        n_cold += s->cold_partitions > 0;
     }
     bool is_good = on_cpu >= n_cpu * n_steps && on_devices >= n_devices * n_steps && (n_cpu > 0 || on_cpu == 0) &&
-                   on_devices <= n_devices * (n_steps + MOST_STATE_PROGRAMS);
+                   (n_cold > 0 || on_devices <= n_devices * (n_steps + MOST_STATE_PROGRAMS));
     if (place != ON_THE_CPU && !is_good)
         fail_msg("%s: in %d steps the CPU ran %d programs for %d stages, and devices %d programs for %d stages", what,
                  (int)n_steps, (int)on_cpu, (int)n_cpu, (int)on_devices, (int)n_devices);

@@ -1,6 +1,7 @@
 /* tests/fuzz/fuzz_gguf.c - fuzzes model files. Reads each accepted file as a loader would, up to the first and last
  * byte of every value and tensor. */
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/gguf/gpu_index.h"
 #include "engine/gguf/model_info.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -90,6 +91,18 @@ static void walk_model(const mr_gguf *g) {
     }
 }
 
+/* As an index for a sparse model of one layer. */
+static void walk_gpu_index(const mr_gguf *g) {
+    static const mr_model_info m = {.n_layers = 1, .is_sparse = true, .n_shapes = 1, .shapes = {{.n_ff = 8}}};
+    mr_gpu_index x;
+    mr_err err = {0};
+    if (mr_gpu_index_read(g, &m, &x, &err) != MR_OK) {
+        MR_ASSERT(err.text[0]);
+        return;
+    }
+    MR_ASSERT(x.n_first <= x.n_neurons && x.n_neurons <= x.n_all && x.n_all == 8 && x.hot_partitions <= 1);
+}
+
 int mr_fuzz_gguf(const uint8_t *data, size_t size) {
     mr_gguf *g = NULL;
     mr_err err = {0};
@@ -103,6 +116,7 @@ int mr_fuzz_gguf(const uint8_t *data, size_t size) {
     for (int32_t i = 0; i < mr_gguf_n_tensors(g); i++)
         walk_tensor(g, mr_gguf_tensor_at(g, i));
     walk_model(g);
+    walk_gpu_index(g);
     mr_gguf_release_pages(g, data, size);
     mr_gguf_close(g);
     return 0;

@@ -109,6 +109,17 @@ static void save_sparse(void) {
     save(w, "sparse.gguf");
 }
 
+/* A GPU index of PowerInfer, as fuzz_gguf.c reads it. */
+static void save_gpu_index(void) {
+    static const int32_t marks[8] = {1, 1, 0, 1}, bucket[3] = {0, 1, 3};
+    gguf_writer *w = gguf_writer_create();
+    gguf_writer_str(w, "general.architecture", "generic.gpu_index");
+    gguf_writer_u64(w, "split.vram_capacity", 1 << 20);
+    gguf_writer_vector(w, "blk.0.gpu_idx", MR_TYPE_I32, 8, marks);
+    gguf_writer_vector(w, "blk.0.gpu_bucket", MR_TYPE_I32, 3, bucket);
+    save(w, "gpu-index.gguf");
+}
+
 static void save_broken(void) {
     gguf_writer *w = gguf_writer_create();
     gguf_writer_counts(w, 0xffffffffffffffff, 0xffffffffffffffff);
@@ -140,6 +151,7 @@ int main(int argc, char **argv) {
     save_model("model.gguf", false, false);
     save_model("model-tied-yarn-experts.gguf", true, true);
     save_sparse();
+    save_gpu_index();
     save_broken();
     return 0;
 }

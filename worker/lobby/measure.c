@@ -352,15 +352,16 @@ static mr_status measure_kind(measure *m, int32_t k, const curves *out, mr_err *
     return status;
 }
 
+/* Experts, or neurons of a sparse part: the host's memory may have them. */
 static bool has_experts(const measure *m, int32_t k) {
     int32_t l = 0;
     while (m->kind[l] != k)
         l++;
-    return mr_model_layer(m->config->info, l)->has_experts;
+    return mr_model_layer(m->config->info, l)->has_experts || m->config->info->is_sparse;
 }
 
-/* Measures a kind on the device: whole layers, and those whose experts are in the host's memory. One of the two may not
- * fit the device. */
+/* Measures a kind on the device: whole layers, and those whose experts, or neurons, are in the host's memory. One of
+ * the two may not fit the device. */
 static mr_status measure_kind_on_device(measure *m, int32_t k, mr_measured_device *out, mr_err *err) {
     double positions_s[MR_MAX_LAYER_KINDS] = {0};
     const curves whole = {"device, layer kind", out->layer, out->position_s, &out->output};

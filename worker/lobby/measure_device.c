@@ -41,6 +41,7 @@ static mr_status bytes_of(const measure *m, int32_t l, bool host_experts, mr_sta
     int32_t b = mr_devices_holder(&config.devices);
     mr_stage_sizes sizes;
     mr_devices_hold(&config.devices, 1, host_experts);
+    mr_devices_hold_hot(&config.devices, host_experts ? INT32_MAX : 0);
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
     if (status == MR_OK)
         *out = sizes.devices[b];

@@ -37,7 +37,7 @@ typedef struct measure {
     int64_t budget_ns;
     int64_t ran_ns, had_core_ns; /* time of all sweeps; the part of that time in which this thread had a core */
     bool on_device;              /* the device that holds layers has those of the trials */
-    bool host_experts;           /* but their experts are in the host's memory */
+    bool host_experts;           /* but their experts, or neurons of sparse parts, are in the host's memory */
     mr_step_times crossing;      /* of mr_measured_device */
 } measure;
 

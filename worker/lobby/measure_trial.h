@@ -30,7 +30,7 @@ typedef struct trial_desc {
     int32_t max_rows;
     uint64_t free_bytes; /* of the host's memory */
     bool on_device;      /* the device that holds layers has them all (mr_devices_holder) */
-    bool host_experts;   /* but their experts are in the host's memory */
+    bool host_experts;   /* but their experts, or neurons of sparse parts, are in the host's memory */
 } trial_desc;
 /* Loads the layers of the range. MR_E_NO_MEMORY: the stage needs more than free_bytes, or more than the device has. */
 MR_MUST_USE mr_status trial_init(trial *t, const mr_measure_config *c, const trial_desc *desc, mr_err *err);

@@ -52,6 +52,9 @@ int32_t mr_devices_holder(const mr_backends *list);
 /* Puts the first n_layers layers of the stage on mr_devices_holder, the last n_host_experts of these without their
  * experts. The list must have such a device. */
 void mr_devices_hold(mr_backends *list, int32_t n_layers, int32_t n_host_experts);
+/* Of sparse feed-forward parts, these layers leave the last n_cold_partitions partitions of neurons to the host; all if
+ * there are fewer. */
+void mr_devices_hold_hot(mr_backends *list, int32_t n_cold_partitions);
 /* Leaves out a device (an index) that nobody has named, and logs why. */
 void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why);
 /* {0} is accepted. */

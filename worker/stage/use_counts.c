@@ -62,14 +62,21 @@ size_t use_counts_bytes(const use_counts *u) {
     return u ? n_counts(u) * sizeof *u->counts : 0;
 }
 
+/* Bytes of an output that the host cannot read in place; 0: it can, or there is none. */
+static size_t bytes_to_copy(const mr_graph *graph, int32_t tensor) {
+    bool is_there = tensor == MR_NO_TENSOR || mr_graph_is_on_host(graph, tensor);
+    return is_there ? 0 : mr_graph_tensor(graph, tensor)->bytes;
+}
+
 mr_status use_counts_allocate(use_counts *u, int32_t bucket, const mr_graph *graph, mr_err *err) {
     const mr_layer_choice *choices = use_counts_choices(u, bucket);
     size_t n = n_counts(u), copy_bytes = 0, at = 0;
-    for (int32_t l = 0; l < n_of_range(u); l++)
-        if (choices[l].n > 0 && !mr_graph_is_on_host(graph, choices[l].tensor)) {
-            size_t bytes = mr_graph_tensor(graph, choices[l].tensor)->bytes;
-            copy_bytes = bytes > copy_bytes ? bytes : copy_bytes;
-        }
+    for (int32_t l = 0; l < n_of_range(u); l++) {
+        size_t bytes = choices[l].n > 0 ? bytes_to_copy(graph, choices[l].tensor) : 0;
+        size_t cold = choices[l].n > 0 ? bytes_to_copy(graph, choices[l].cold) : 0;
+        bytes = cold > bytes ? cold : bytes;
+        copy_bytes = bytes > copy_bytes ? bytes : copy_bytes;
+    }
     u->counts = n > 0 ? mr_alloc_array(n, sizeof *u->counts) : NULL;
     u->copy = copy_bytes > 0 ? mr_alloc(copy_bytes) : NULL;
     if ((n > 0 && !u->counts) || (copy_bytes > 0 && !u->copy))
@@ -100,26 +107,26 @@ static mr_status count_experts(mr_use_counts *layer, const mr_layer_choice *choi
     return MR_OK;
 }
 
-/* Visits the set bits alone: a small part of the neurons is active. Leaves out bits behind the last neuron. */
-static void count_neurons(mr_use_counts *layer, void *data, int32_t n_rows) {
-    int32_t n_words = mr_count_partitions(layer->n) * MR_PARTITION_WORDS, n_used = (layer->n + 31) / 32;
-    const uint32_t *sets = mr_active_at(data, layer->n).sets;
+/* Counts the uses of n neurons. Visits the set bits alone: a small part of the neurons is active. Leaves out bits behind
+ * the last neuron. */
+static void count_neurons(uint64_t *counts, int32_t n, void *data, int32_t n_rows) {
+    int32_t n_words = mr_count_partitions(n) * MR_PARTITION_WORDS, n_used = (n + 31) / 32;
+    const uint32_t *sets = mr_active_at(data, n).sets;
     for (int32_t r = 0; r < n_rows; r++, sets += n_words)
         for (int32_t i = 0; i < n_used; i++) {
-            uint32_t valid = i < layer->n / 32 ? UINT32_MAX : (1u << layer->n % 32) - 1;
+            uint32_t valid = i < n / 32 ? UINT32_MAX : (1u << n % 32) - 1;
             for (uint32_t rest = sets[i] & valid; rest != 0; rest &= rest - 1)
-                layer->counts[32 * i + __builtin_ctz(rest)]++;
+                counts[32 * i + __builtin_ctz(rest)]++;
         }
 }
 
-/* The choice of a layer in memory that the host reads; NULL with an error. */
-static uint8_t *read_choice(const use_counts *u, mr_graph *graph, const mr_layer_choice *choice, int32_t n_rows,
-                            mr_err *err) {
-    const mr_tensor *t = mr_graph_tensor(graph, choice->tensor);
+/* A choice in memory that the host reads, until the next call; NULL with an error. */
+static uint8_t *read_choice(const use_counts *u, mr_graph *graph, int32_t tensor, int32_t n_rows, mr_err *err) {
+    const mr_tensor *t = mr_graph_tensor(graph, tensor);
     int32_t n = t->row_count == MR_ROWS_FIXED ? t->ne[1] : n_rows;
-    if (mr_graph_is_on_host(graph, choice->tensor))
+    if (mr_graph_is_on_host(graph, tensor))
         return t->buffer->base + t->offset;
-    return mr_graph_get_rows(graph, choice->tensor, 0, n, u->copy, t->row_bytes, err) == MR_OK ? u->copy : NULL;
+    return mr_graph_get_rows(graph, tensor, 0, n, u->copy, t->row_bytes, err) == MR_OK ? u->copy : NULL;
 }
 
 mr_status use_counts_add(use_counts *u, int32_t bucket, mr_graph *graph, int32_t n_rows, mr_err *err) {
@@ -129,12 +136,14 @@ mr_status use_counts_add(use_counts *u, int32_t bucket, mr_graph *graph, int32_t
     for (int32_t i = 0; i < u->n_layers && status == MR_OK; i++) {
         mr_use_counts *layer = &u->layers[i];
         const mr_layer_choice *choice = &choices[layer->layer - u->range.first];
-        uint8_t *data = read_choice(u, graph, choice, n_rows, &text);
+        uint8_t *data = read_choice(u, graph, choice->tensor, n_rows, &text);
+        if (data && choice->is_neurons)
+            count_neurons(layer->counts, choice->n_hot, data, n_rows);
+        if (data && choice->cold != MR_NO_TENSOR && (data = read_choice(u, graph, choice->cold, n_rows, &text)))
+            count_neurons(layer->counts + choice->n_hot, choice->n - choice->n_hot, data, n_rows);
         if (!data)
             return mr_err_set(err, text.status, "%s", text.text);
-        if (choice->is_neurons)
-            count_neurons(layer, data, n_rows);
-        else
+        if (!choice->is_neurons)
             status = count_experts(layer, choice, data, mr_graph_tensor(graph, choice->tensor)->row_bytes, n_rows, err);
         layer->n_rows += (uint64_t)n_rows;
     }

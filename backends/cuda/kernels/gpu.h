@@ -91,6 +91,10 @@ MR_INLINE int gpu_permute(int a, int b, int selector) {
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(selector));
     return d;
 }
+/* c plus the products of the four signed bytes of a and b. */
+MR_INLINE int gpu_dot4(int a, int b, int c) {
+    return __dp4a(a, b, c);
+}
 /* c[16][8] = a[16][32] b[32][8] of int8, plus start; PTX ISA, "mma.m16n8k32". Lane l has, with g = l / 4 and t = l % 4:
  * a[0], a[1]: rows g and g + 8 of k 4t .. 4t + 3; a[2], a[3]: the same rows of k 16 + 4t ..; b[0], b[1]: column g of
  * these k; c[0], c[1]: row g, columns 2t and 2t + 1; c[2], c[3]: row g + 8. */

@@ -47,9 +47,10 @@ static void open_bench(bench *b, bool on_device) {
     add_doubled(b->graph, b->routes);
     add_doubled(b->graph, b->active);
     mr_layer_choice *choices = use_counts_choices(b->counts, 0);
-    choices[0] = (mr_layer_choice){.tensor = b->routes, .n = EXPERTS, .n_used = USED};
-    choices[1] = (mr_layer_choice){.tensor = MR_NO_TENSOR};
-    choices[2] = (mr_layer_choice){.tensor = b->active, .n = NEURONS, .is_neurons = true};
+    choices[0] = (mr_layer_choice){.tensor = b->routes, .cold = MR_NO_TENSOR, .n = EXPERTS, .n_used = USED};
+    choices[1] = (mr_layer_choice){.tensor = MR_NO_TENSOR, .cold = MR_NO_TENSOR};
+    choices[2] = (mr_layer_choice){
+        .tensor = b->active, .cold = MR_NO_TENSOR, .n = NEURONS, .n_hot = NEURONS, .is_neurons = true};
     expect_ok(mr_graph_finish(b->graph, &b->backends, &stats, &err), &err);
     for (int32_t i = 0; i < b->backends.n; i++)
         if (stats.work_bytes[i] > 0)
@@ -236,6 +237,10 @@ static counted check_model(const tiny_model *m) {
         expect_ok(test_device_create(&options[i], &devices.at[0], &err), &err);
         chain_config config = {.n_stages = 2, .n_threads = 1, .counts_uses = true, .devices = devices};
         expect_same(m, &want, config, 5);
+        if (want.layers[0].is_neurons) { /* the neurons behind the first 256 on the host */
+            config.devices.cold_partitions[0] = 1;
+            expect_same(m, &want, config, 5);
+        }
         mr_backend_destroy(devices.at[0]);
     }
     return want;

@@ -31,8 +31,16 @@ static int64_t cost_by_name(void *ctx, const mr_program_desc *p, const mr_run *r
     (void)run;
     int64_t ns = 0;
     for (int32_t i = 0; i < p->n_nodes; i++)
-        if (p->nodes[i].op == MR_OP_MATMUL || p->nodes[i].op == MR_OP_EXPERT_MATMUL)
+        switch (p->nodes[i].op) {
+        case MR_OP_MATMUL:
+        case MR_OP_EXPERT_MATMUL:
+        case MR_OP_SPARSE_GATE_UP:
+        case MR_OP_AXPY:
             ns += strtol(p->tensors[p->nodes[i].in[0]].name, NULL, 10);
+            break;
+        default:
+            break;
+        }
     return ns;
 }
 
@@ -68,7 +76,7 @@ static void rig_destroy(rig *r) {
 
 /* A matrix [columns, rows] of random numbers, the same ones in every graph for the matrix with this number. On the CPU
  * alone every matrix is at home there. */
-static int32_t matrix(rig *r, int32_t home, int64_t cost_ns, int32_t columns, int32_t rows) {
+static int32_t matrix_in(rig *r, mr_storage storage, int32_t home, int64_t cost_ns, int32_t columns, int32_t rows) {
     mr_err err = {0};
     mr_tensor t;
     char name[32];
@@ -76,20 +84,28 @@ static int32_t matrix(rig *r, int32_t home, int64_t cost_ns, int32_t columns, in
     home = home < r->backends.n ? home : 0;
     mr_backend *be = r->backends.at[home];
     snprintf(name, sizeof name, "%lld", (long long)cost_ns);
-    assert_true(mr_tensor_init(&t, name, MR_TYPE_F32, columns, rows, MR_STORAGE_WEIGHT, MR_ROWS_FIXED));
-    expect_ok(be->ops->weight_bytes(be, t.type, columns, rows, &t.bytes, &err), &err);
+    assert_true(mr_tensor_init(&t, name, MR_TYPE_F32, columns, rows, storage, MR_ROWS_FIXED));
+    if (storage == MR_STORAGE_WEIGHT)
+        expect_ok(be->ops->weight_bytes(be, t.type, columns, rows, &t.bytes, &err), &err);
     expect_ok(be->ops->buffer_create(be, t.bytes, &t.buffer, &err), &err);
     t.home = be;
     float *values = malloc((size_t)columns * (size_t)rows * sizeof *values);
     for (int32_t i = 0; i < columns * rows; i++)
         values[i] = (float)(mr_rng_u64(SEED, (uint64_t)r->n_matrices, (uint64_t)i) >> 50) / 8192.0f - 1.0f;
-    expect_ok(be->ops->weight_load(be, &t, (const uint8_t *)values, &fence, &err), &err);
+    if (storage == MR_STORAGE_WEIGHT)
+        expect_ok(be->ops->weight_load(be, &t, (const uint8_t *)values, &fence, &err), &err);
+    else
+        expect_ok(be->ops->set(be, t.buffer, 0, values, t.bytes, &fence, &err), &err);
     expect_ok(be->ops->wait(be, fence, INT64_MAX, &err), &err);
     free(values);
     assert_true(r->n_matrices < MAX_MATRICES);
     r->matrices[r->n_matrices] = t.buffer;
     r->matrix_homes[r->n_matrices++] = home;
     return mr_graph_use(r->g, &t);
+}
+
+static int32_t matrix(rig *r, int32_t home, int64_t cost_ns, int32_t columns, int32_t rows) {
+    return matrix_in(r, MR_STORAGE_WEIGHT, home, cost_ns, columns, rows);
 }
 
 static int32_t product(rig *r, int32_t home, int64_t cost_ns, int32_t x) {
@@ -214,6 +230,50 @@ static void test_experts_run_beside_a_shared_expert(void **state) {
     assert_memory_equal(got, want, sizeof got);
 }
 
+/* --- Hot and cold neurons ---------------------------------------------------------------------------------------- */
+
+enum { NEURONS = 700, PREDICT_NS = 50, HOT_NS = 2000, COLD_NS = 1500, SUM_NS = 300 };
+
+static mr_neurons_desc neurons(rig *r, int32_t home, int64_t units_ns, int32_t n) {
+    return (mr_neurons_desc){.gate = matrix_in(r, MR_STORAGE_FILE, home, units_ns, SIDE, n),
+                             .up = matrix_in(r, MR_STORAGE_FILE, home, units_ns, SIDE, n),
+                             .down = matrix_in(r, MR_STORAGE_FILE, home, SUM_NS, SIDE, n)};
+}
+
+/* All but the cold neurons are at home on backend 0. */
+static int64_t run_neurons(int32_t n_devices, int32_t cold, float out[ROWS][SIDE]) {
+    rig r = rig_make(n_devices);
+    int32_t in = input(&r), x = in;
+    for (int layer = 0; layer < LAYERS; layer++) {
+        mr_sparse_desc desc = {.predict_in = matrix(&r, 0, PREDICT_NS, SIDE, SIDE),
+                               .predict_out = matrix(&r, 0, PREDICT_NS, SIDE, NEURONS),
+                               .unit = MR_RELU_GATE};
+        const mr_neurons_desc hot = neurons(&r, 0, HOT_NS, 512);
+        const mr_neurons_desc others = neurons(&r, cold, COLD_NS, NEURONS - 512);
+        desc.gate = hot.gate;
+        desc.up = hot.up;
+        desc.down = hot.down;
+        desc.cold = &others;
+        x = mr_graph_scale(r.g, mr_graph_sparse(r.g, x, x, x, &desc), 1e-3f);
+    }
+    mr_graph_output(r.g, x);
+    int64_t ns = run(&r, in);
+    get_rows(&r, x, out);
+    rig_destroy(&r);
+    return ns;
+}
+
+/* The device computes the hot neurons while the host computes the cold ones, whose sum continues that of the hot. */
+static void test_hot_neurons_run_beside_cold_ones(void **state) {
+    (void)state;
+    float want[ROWS][SIDE], got[ROWS][SIDE];
+    run_neurons(-1, 0, want);
+    assert_int_equal(run_neurons(1, 1, got), LAYERS * (2 * PREDICT_NS + HOT_NS + 2 * SUM_NS));
+    assert_memory_equal(got, want, sizeof got);
+    assert_int_equal(run_neurons(1, 0, got), LAYERS * (2 * PREDICT_NS + HOT_NS + COLD_NS + 2 * SUM_NS));
+    assert_memory_equal(got, want, sizeof got);
+}
+
 /* --- Any graph --------------------------------------------------------------------------------------------------- */
 
 /* Products and sums of earlier results, and the sum of everything. */
@@ -259,6 +319,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_branches_run_at_the_same_time),
         cmocka_unit_test(test_experts_run_beside_a_shared_expert),
+        cmocka_unit_test(test_hot_neurons_run_beside_cold_ones),
         cmocka_unit_test(test_any_graph_gives_the_same_bits),
     };
     return cmocka_run_group_tests_name("graph_overlap", tests, NULL, NULL);
