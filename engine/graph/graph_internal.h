@@ -90,6 +90,11 @@ int32_t graph_activations(mr_graph *g, int32_t x, mr_type type);
 /* Makes room for one more element; a full array doubles its capacity. False: no memory. */
 bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size);
 
+/* A FILE tensor may also be a vector. A vector has the same bytes as a matrix of one row, so it passes as a matrix. */
+static inline bool graph_is_matrix(const mr_tensor *t) {
+    return t->storage == MR_STORAGE_WEIGHT || t->storage == MR_STORAGE_FILE;
+}
+
 /* The nodes of a split, as a program. */
 static inline mr_program_desc graph_program(const mr_graph *g, const graph_split *s) {
     return (mr_program_desc){.tensors = g->tensors, .nodes = g->nodes + s->first, .n_nodes = s->last - s->first};
