@@ -85,6 +85,9 @@ typedef struct mr_backends {
     int32_t whole_layers[MR_MAX_BACKENDS];
     /* The last host_experts[i] of the whole_layers[i] layers leave their experts' matrices to the last backend. */
     int32_t host_experts[MR_MAX_BACKENDS];
+    /* Of the experts of each of these layers, at[i] holds so many, too, and computes their part. Which ones these are
+     * may change between steps (engine/model/model.h). */
+    int32_t device_experts[MR_MAX_BACKENDS];
     /* [i][t]: of the last backend's products, at[i] gets those of matrices of type t in graphs whose row bucket is at
      * least this, if it is host_addressable and supports the product. MR_NO_ROWS: it gets none of these products. */
     int32_t min_rows[MR_MAX_BACKENDS][MR_TYPE_FILE_COUNT];

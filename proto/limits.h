@@ -8,6 +8,7 @@
 enum {
     MR_MAX_STAGES = 1024,
     MR_MAX_LAYERS = 1 << 16,
+    MR_MAX_EXPERTS = 4096,   /* of a layer */
     MR_MAX_SEQUENCES = 4096, /* sequence slots, over all micro-batches */
     MR_MAX_STEP_ROWS = 4096, /* rows of one micro-batch */
     MR_ROW_CLASSES = 13,     /* classes of steps by their rows: up to 1, 2, 4 ... 4096 */

@@ -140,6 +140,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "device_layers", s->device_layers, 0,
                  plan->synthetic ? 0 : (uint64_t)s->last_layer - s->first_layer);
         in_range(c, "host_experts", s->host_experts, 0, s->device_layers);
+        in_range(c, "device_experts", s->device_experts, 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,

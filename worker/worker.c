@@ -91,13 +91,8 @@ static mr_status start(worker *w, mr_err *err) {
     return status;
 }
 
-/* What the plan puts on the device of this rank. */
-typedef struct on_device {
-    int32_t n_layers, n_host_experts; /* as in Millrace__StageRange */
-} on_device;
-
 /* Finds this stage and its neighbours in the plan. */
-static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, on_device *device,
+static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, mr_devices_share *device,
                             mr_synthetic *synthetic, mr_err *err) {
     w->stage_idx = w->next = w->previous = -1;
     w->n_stages = (int32_t)plan->n_stages;
@@ -112,7 +107,8 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *device = (on_device){(int32_t)s->device_layers, (int32_t)s->host_experts};
+        *device = (mr_devices_share){(int32_t)s->device_layers, (int32_t)s->host_experts,
+                                     (int32_t)s->device_experts};
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,
@@ -184,7 +180,7 @@ static mr_status load_grammars(worker *w, mr_err *err) {
 }
 
 /* Gives the stage the devices that the numerics of the plan allow, and places its first layers. */
-static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish, mr_stage_config *config,
+static mr_status use_devices(const worker *w, bool fast_numerics, mr_devices_share wish, mr_stage_config *config,
                              mr_err *err) {
     const mr_devices devices = mr_devices_for(w->config->devices, fast_numerics);
     config->devices = devices.list;
@@ -193,7 +189,7 @@ static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish
         return mr_err_set(err, MR_E_PROTOCOL, "the plan puts %d layers on a device, and this rank has none for layers",
                           wish.n_layers);
     if (wish.n_layers > 0)
-        mr_devices_hold(&config->devices, wish.n_layers, wish.n_host_experts);
+        mr_devices_hold(&config->devices, wish);
     return MR_OK;
 }
 
@@ -201,7 +197,7 @@ static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
     mr_synthetic synthetic;
-    on_device device = {0};
+    mr_devices_share device = {0};
     mr_status status = find_place(w, plan, &range, &device, &synthetic, err);
     if (status != MR_OK)
         return status;

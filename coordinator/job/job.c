@@ -149,6 +149,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].first_layer = (uint32_t)job->plan.stages[i].first;
         ranges[i].device_layers = (uint32_t)job->plan.stages[i].device_layers;
         ranges[i].host_experts = (uint32_t)job->plan.stages[i].host_experts;
+        ranges[i].device_experts = (uint32_t)job->plan.stages[i].device_experts;
         ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->plan.stages[i].synthetic_row_ns;

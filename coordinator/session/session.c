@@ -391,7 +391,7 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
     bool ok = true;
     for (int32_t i = 0; i < s->plan.n_stages && ok; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
-        char experts[80] = "", on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
+        char experts[96] = "", held[48] = "", on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
         if (stage->device_layers == 0 || !s->facts.known || !s->facts.known->ranks[stage->rank].device.is_known)
             continue;
         const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
@@ -400,9 +400,11 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
         mr_output_bytes_text((size_t)mr_planner_device_bytes(s->facts.known, stage, tokens), bytes);
         if (d->memory_bytes > 0)
             mr_output_bytes_text((size_t)d->memory_bytes, of);
+        if (stage->device_experts > 0)
+            snprintf(held, sizeof held, " but for %" PRId32 " of each", stage->device_experts);
         if (stage->host_experts > 0)
-            snprintf(experts, sizeof experts, ", the experts of layers %" PRId32 "-%" PRId32 " on the CPU",
-                     end - stage->host_experts, end - 1);
+            snprintf(experts, sizeof experts, ", the experts of layers %" PRId32 "-%" PRId32 "%s on the CPU",
+                     end - stage->host_experts, end - 1, held);
         if (end < stage->last)
             snprintf(on_cpu, sizeof on_cpu, ", layers %" PRId32 "-%" PRId32 " on the CPU", end, stage->last - 1);
         ok = mr_output_printf(out, "stage %" PRId32 ": layers %" PRId32 "-%" PRId32 " on '%s' (%s%s%s)%s%s\n", i,

@@ -31,6 +31,9 @@ typedef struct mr_weights_desc {
      * every product converts the weights again. */
     bool map;
     int32_t max_context; /* positions of the longest sequence: mr_model_rope_factors */
+    /* Which experts a device gets, if backends->device_experts says that it gets some: the first ones of each layer's
+     * order. The layout is that of mr_weights_renew_experts. Borrowed until mr_weights_load returns; NULL: ascending. */
+    const int32_t *expert_order;
 } mr_weights_desc;
 
 /* Looks up and checks the tensors of a range, chooses the backends that hold each tensor, and computes the bytes that
@@ -48,6 +51,20 @@ const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
+
+/* The experts of a device (mr_backends.device_experts) may change between two steps, while no work that uses them is
+ * under way. All of these calls change no result of a step: the other experts are computed on the last backend.
+ * Gives expert the place idx of the device for layer (both counted from 0, the layer within the range), so that the
+ * expert that had the place is computed on the last backend again. The loads stand in the device's queue when the call
+ * returns. MR_E_INVALID: the layer has no such place, or the device has the expert already. */
+MR_MUST_USE mr_status mr_weights_hold_expert(mr_weights *w, int32_t layer, int32_t idx, int32_t expert, mr_err *err);
+/* Goes towards a device that holds the first experts of each layer's order: exchanges at most `most` experts. order:
+ * [layers of the range][experts of the model], the layers in ascending order, each with the number of every expert, the
+ * one that is used most first. *out_n: how many were exchanged; fewer than `most`: the device has what it should. */
+MR_MUST_USE mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *order, int32_t most, int32_t *out_n,
+                                               mr_err *err);
+/* How many experts of the layer the device holds; 0: the layer is not shared. */
+int32_t mr_weights_held_experts(const mr_weights *w, int32_t layer);
 
 /* Sizes of a stage's graph. */
 typedef struct mr_stage_shape {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Layers on a device whose experts stay in the host's memory: the bits of the CPU, what is measured and planned, and
-plan files that cannot be."""
+"""Layers on a device whose experts stay in the host's memory, all of them or some: the bits of the CPU, what is measured
+and planned, and plan files that cannot be."""
 import json
 import os
 import subprocess
@@ -55,6 +55,26 @@ class Experts(unittest.TestCase):
             got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
             self.assertEqual(got, want, (name, n, host))
 
+    def check_some(self, name, *numbers):
+        """Borders between the experts that the device computes and those that the CPU does."""
+        model = os.path.join(FOLDER, name + ".gguf")
+        want = self.logits(model, "--backend", "cpu")
+        plan = self.save(model, "--measure", "off")
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        for i, n in enumerate(numbers):
+            plan["stages"] = [{"rank": 0, "first_layer": 0, "last_layer": n_layers - 1, "device_layers": n_layers - i % 2,
+                               "host_experts": n_layers - 1, "device_experts": n}]
+            with open(self.path, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            for more in ([], ["--no-repack"]):
+                got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", *more)
+                self.assertEqual(got, want, (name, n, more))
+
+    def test_bits_with_some_experts(self):
+        for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
+            with self.subTest(name):
+                self.check_some(name, 1, 2, 3)
+
     def test_bits(self):
         for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
             with self.subTest(name):
@@ -98,6 +118,15 @@ class Experts(unittest.TestCase):
             json.dump(plan, f)
         error = self.run_it("plan", model, "--plan", self.path, "--backend", "test", status=1)
         self.assertIn("stages[0].host_experts is 3, allowed is 0 to 2", error)
+        for host, n, status, words in ((0, 1, 1, "stages[0].device_experts is 1, allowed is 0 to 0"),
+                                       (2, 4097, 1, "stages[0].device_experts is 4097, allowed is 0 to 4096"),
+                                       (2, 9, 2, "9 experts of each layer on a device, where the model has 8")):
+            plan["stages"][0].update({"device_layers": 2, "host_experts": host, "device_experts": n})
+            with open(self.path, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            error = self.run_it("logits", model, "--ids-file", IDS, "-o", os.devnull, "--plan", self.path, "--backend",
+                                "test", status=status)
+            self.assertIn(words, error)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ static mr_status bytes_of(const measure *m, int32_t l, bool host_experts, mr_sta
                               .measures_products = c->devices->is_measured};
     int32_t b = mr_devices_holder(&config.devices);
     mr_stage_sizes sizes;
-    mr_devices_hold(&config.devices, 1, host_experts);
+    mr_devices_hold(&config.devices, (mr_devices_share){1, host_experts, 0});
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
     if (status == MR_OK)
         *out = sizes.devices[b];

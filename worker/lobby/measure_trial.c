@@ -92,7 +92,7 @@ static mr_stage_config stage_config(const trial *t, const trial_desc *d) {
         config.measures_products = c->devices->is_measured;
     }
     if (d->on_device)
-        mr_devices_hold(&config.devices, t->n_layers, d->host_experts ? t->n_layers : 0);
+        mr_devices_hold(&config.devices, (mr_devices_share){t->n_layers, d->host_experts ? t->n_layers : 0, 0});
     return config;
 }
 

@@ -199,7 +199,12 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->needs_host = !s->reuses_graphs; /* a graph is not built anew while it runs */
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
-    mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights, config->max_context};
+    mr_weights_desc weights = {.gguf = config->gguf,
+                               .info = config->info,
+                               .range = config->range,
+                               .map = config->map_weights,
+                               .max_context = config->max_context,
+                               .expert_order = config->expert_order};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = mr_stage_state_create(config, &s->backends, &s->state, err);

@@ -38,6 +38,9 @@ typedef struct mr_stage_config {
      * they hold. The stage prefers these devices to the backend argument of mr_stage_create. The backend argument runs
      * every node that no device runs; devices.rates[n] is the rate of the backend argument. */
     mr_backends devices;
+    /* The experts of each layer of the range, those first that the device gets (mr_weights_desc.expert_order). Borrowed
+     * for mr_stage_create; NULL: in ascending order. */
+    const int32_t *expert_order;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;

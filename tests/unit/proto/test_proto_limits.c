@@ -42,6 +42,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[1].synthetic_fixed_ns = 1, "stage 1: synthetic_fixed_ns is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].device_layers = 11, "stage 1: device_layers is 11, allowed is 0 to 10");
     BROKEN_CONTROL(PLAN, stage[1].host_experts = 9, "stage 1: host_experts is 9, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[1].device_experts = 1, "stage 1: device_experts is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
 }
 
