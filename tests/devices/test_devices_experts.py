@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
+from hosts import run_ranks
+
 BIN = os.path.abspath(os.environ["MILLRACE_DEVICES_BIN"])
 FOLDER = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "golden", "arch")
 IDS = os.path.join(FOLDER, "ids.txt")
@@ -69,6 +71,42 @@ class Experts(unittest.TestCase):
             for more in ([], ["--no-repack"]):
                 got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", *more)
                 self.assertEqual(got, want, (name, n, more))
+
+    def shared_plan(self, model, n_stages, n_experts):
+        """All layers on devices, but every other stage has its experts on both sides, and the rest on one."""
+        plan = self.save(model, "--measure", "off")
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        firsts = [i * n_layers // n_stages for i in range(n_stages + 1)]
+        plan["stages"] = []
+        for i, (first, end) in enumerate(zip(firsts, firsts[1:])):
+            plan["stages"].append({"rank": i, "first_layer": first, "last_layer": end - 1, "device_layers": end - first})
+            if i % 2 == 0:
+                plan["stages"][i].update({"host_experts": end - first, "device_experts": n_experts})
+        with open(self.path, "w", encoding="utf-8") as f:
+            json.dump(plan, f)
+
+    def test_bits_of_stages(self):
+        model = os.path.join(FOLDER, "gpt-oss-mxfp4.gguf")
+        want = self.logits(model, "--backend", "cpu")
+        for n_stages, chunk, threads in ((1, 24, 3), (2, 1, 1), (3, 3, 2), (4, 16, 1)):
+            self.shared_plan(model, n_stages, n_stages)
+            got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", "--chunk",
+                              str(chunk), "-t", str(threads))
+            self.assertEqual(got, want, (n_stages, chunk, threads))
+
+    @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
+    def test_bits_of_ranks(self):
+        model, out = os.path.join(FOLDER, "qwen3moe.gguf"), os.path.join(self.folder.name, "logits.f32")
+        want = self.logits(model, "--backend", "cpu")
+        for n_ranks in (2, 4):
+            self.shared_plan(model, n_ranks, 3)
+            done = run_ranks(n_ranks, ["logits", model, "--ids-file", IDS, "-o", out, "--backend", "test", "--plan",
+                                       self.path, "-t", "1"], program=[BIN], timeout=LIMIT_S,
+                             env={**os.environ, "MILLRACE_CACHE_DIR": self.folder.name, "MILLRACE_MEASURE": "off"})
+            self.assertEqual((done.status, done.left), (0, []), str(done))
+            with open(out, "rb") as f:
+                self.assertEqual(f.read(), want, n_ranks)
+            os.unlink(out)
 
     def test_bits_with_some_experts(self):
         for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
