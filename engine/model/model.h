@@ -52,15 +52,12 @@ const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
 
-/* The experts of a device (mr_backends.device_experts) may change between two steps, while no work that uses them is
- * under way. All of these calls change no result of a step: the other experts are computed on the last backend.
- * Gives expert the place idx of the device for layer (both counted from 0, the layer within the range), so that the
- * expert that had the place is computed on the last backend again. The loads stand in the device's queue when the call
- * returns. MR_E_INVALID: the layer has no such place, or the device has the expert already. */
-MR_MUST_USE mr_status mr_weights_hold_expert(mr_weights *w, int32_t layer, int32_t idx, int32_t expert, mr_err *err);
-/* Goes towards a device that holds the first experts of each layer's order: exchanges at most `most` experts. order:
- * [layers of the range][experts of the model], the layers in ascending order, each with the number of every expert, the
- * one that is used most first. *out_n: how many were exchanged; fewer than `most`: the device has what it should. */
+/* Exchanges at most `most` of the experts that a device holds (mr_backends.device_experts), so that it comes to hold the
+ * first experts of each layer's order. Call between two steps, while no work that uses the experts is under way. This
+ * changes no bit of later steps, because the last backend computes the experts that the device lacks. order: [layers of
+ * the range][experts of the model]: for each layer the number of every expert, first the one that is used most. *out_n:
+ * how many were exchanged; fewer than `most`: the device has what it should. The loads stand in the device's queue when
+ * the call returns: it allocates nothing. MR_E_INVALID: an order does not have each expert once. */
 MR_MUST_USE mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *order, int32_t most, int32_t *out_n,
                                                mr_err *err);
 /* How many experts of the layer the device holds; 0: the layer is not shared. */

@@ -236,18 +236,6 @@ mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err) {
     return status;
 }
 
-mr_status mr_weights_hold_expert(mr_weights *w, int32_t layer, int32_t idx, int32_t expert, mr_err *err) {
-    bool is_layer = layer >= 0 && layer < w->range.last - w->range.first;
-    if (!is_layer || idx < 0 || idx >= w->held[layer].n || expert < 0 || expert >= w->info->n_experts ||
-        w->held[layer].places[0][expert] >= 0)
-        return mr_err_set(err, MR_E_INVALID, "expert %d of layer %d cannot get place %d of a device", expert,
-                          w->range.first + layer, idx);
-    mr_status status = await_lists(w, layer, err);
-    if (status == MR_OK)
-        status = load_expert(w, layer, idx, expert, err);
-    return status == MR_OK ? send_lists(w, layer, err) : status;
-}
-
 /* --- Renewal ----------------------------------------------------------------------------------------------------- */
 
 /* Whether the expert is among the first n of order. */

@@ -121,6 +121,11 @@ MR_MUST_USE mr_status mr_stage_poll(mr_stage *s, int64_t deadline_ns, bool *out_
 /* Starts a step and waits for its end. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err);
 
+/* Exchanges at most `most` of the experts that a device holds: see mr_weights_renew_experts, which also describes order
+ * and *out_n. Call when no step is under way. Without such experts it does nothing. */
+MR_MUST_USE mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, int32_t most, int32_t *out_n,
+                                             mr_err *err);
+
 /* How long the device worked for the step that ended last, by its own clock; 0: not known. */
 int64_t mr_stage_device_ns(const mr_stage *s);
 /* Results of the step that ended last; zeros if the stage is synthetic. Logits: [vocabulary], out_row: an index into

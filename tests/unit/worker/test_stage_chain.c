@@ -71,6 +71,7 @@ static void create_stage(chain *p, int32_t idx, int32_t first, int32_t last) {
         .kv_type = p->config.kv_type,
         .map_weights = p->config.map_weights,
         .devices = p->config.devices,
+        .expert_order = p->config.expert_order,
     };
     mr_cpu_options options = {.n_threads = p->config.n_threads};
     if (mr_cpu_backend_create(&options, &p->backends[idx], &err) != MR_OK)

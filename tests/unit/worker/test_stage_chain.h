@@ -29,6 +29,7 @@ typedef struct chain_config {
     int32_t max_context; /* 0: the context of the model */
     bool map_weights;    /* matrices stay mapped from the file */
     mr_backends devices; /* backends of every stage, before its CPU backend; the caller owns them */
+    const int32_t *expert_order; /* mr_stage_config.expert_order, with one stage */
     bool shuffled;       /* KV blocks and sequence slots in a random order */
 } chain_config;
 
