@@ -13,10 +13,6 @@ static double gib(uint64_t bytes) {
     return (double)bytes / (1 << 30);
 }
 
-static plan_placement placement_of(const mr_plan_stage *s) {
-    return (plan_placement){s->device_layers, s->host_experts};
-}
-
 static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
     const mr_rank_facts *rank = &p->config->facts->ranks[s->rank];
     const mr_measured_device *d = &rank->device;
@@ -38,14 +34,14 @@ static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_
 }
 
 static mr_status check_host(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
-    if (plan_host_fits(p, s->rank, s->first, s->last, placement_of(s)))
+    if (plan_host_fits(p, s->rank, s->first, s->last, plan_placement_of(s)))
         return MR_OK;
     const char *hint = s->last - s->first > 1 ? "fewer layers there" : "leave this rank out";
     return mr_err_set(err, MR_E_NO_MEMORY,
                       "rank %" PRId32 " on %s has %.2f GiB of memory for its stage, layers %" PRId32 " to %" PRId32
                       " with a KV cache of %" PRId64 " tokens take %.2f GiB; hint: %s, or a shorter --ctx",
                       s->rank, p->config->facts->ranks[s->rank].host, gib(p->limit[s->rank]), s->first, s->last - 1,
-                      p->config->kv_tokens, gib(plan_stage_bytes(p, s->rank, s->first, s->last, placement_of(s))),
+                      p->config->kv_tokens, gib(plan_stage_bytes(p, s->rank, s->first, s->last, plan_placement_of(s))),
                       hint);
 }
 
@@ -74,7 +70,7 @@ static int64_t stage_tokens(const plan_problem *p, const mr_plan_stage *s) {
     double token = (double)(p->token_bytes[s->last] - p->token_bytes[s->first + n]);
     if (p->limit[s->rank] != UINT64_MAX && token > 0)
         least = tokens_in((double)p->limit[s->rank],
-                          (double)plan_stage_bytes(p, s->rank, s->first, s->last, placement_of(s)), token);
+                          (double)plan_stage_bytes(p, s->rank, s->first, s->last, plan_placement_of(s)), token);
     if (n == 0 || !p->device[s->rank].is_known)
         return least;
     double used = mr_planner_device_bytes(p->config->facts, s, 0);
@@ -107,9 +103,7 @@ mr_status mr_planner_use_devices(const mr_planner_config *config, mr_plan *plan,
     plan_problem_set_rows(&p, config->objective == MR_OBJECTIVE_LATENCY ? 1 : config->n_sequences);
     for (int32_t i = 0; i < plan->n_stages; i++) {
         mr_plan_stage *s = &plan->stages[i];
-        const plan_placement on_device = plan_stage(&p, s->rank, s->first, s->last).on_device;
-        s->device_layers = on_device.layers;
-        s->host_experts = on_device.host_experts;
+        plan_place(s, plan_stage(&p, s->rank, s->first, s->last).on_device);
     }
     plan_problem_deinit(&p);
     return MR_OK;
@@ -158,8 +152,8 @@ static double rate_of_host(const mr_planner_config *config, const mr_rank_facts 
     facts.n_ranks = 1;
     facts.links = NULL;
     x->whole.n_stages = 1;
-    x->whole.stages[0] = (mr_plan_stage){
-        .last = facts.n_layers, .device_layers = on_device.layers, .host_experts = on_device.host_experts};
+    x->whole.stages[0] = (mr_plan_stage){.last = facts.n_layers};
+    plan_place(&x->whole.stages[0], on_device);
     mr_plan_predict(&facts, &x->whole, config->depth, &x->prediction);
     return mr_plan_decode_rate(&x->prediction, n, NULL);
 }

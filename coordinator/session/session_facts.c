@@ -33,7 +33,7 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     if (status == MR_OK)
         status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
     if (status == MR_OK && out->has_facts)
-        mr_cluster_facts_set_windows(&out->facts, &s->info);
+        mr_cluster_facts_set_model(&out->facts, &s->info);
     return status;
 }
 
