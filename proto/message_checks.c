@@ -353,7 +353,7 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
     in_range(c, "the number of rows", s->n_rows, s->n_phase, s->n_phase);
     in_range(c, "the number of starts", s->n_start_ns, s->n_phase, s->n_phase);
     in_range(c, "the number of ends", s->n_end_ns, s->n_phase, s->n_phase);
-    all_below(c, "phase", s->phase, s->n_phase, MR_PHASE_COUNT);
+    all_below(c, "phase", s->phase, s->n_phase, MR_SPAN_KINDS);
     for (size_t i = 0; i < s->n_phase && c->status == MR_OK; i++)
         in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], MAX_CLOCK_NS);
 }

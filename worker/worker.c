@@ -219,6 +219,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
+                              .notes_works = plan->trace,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
     status = use_devices(w, plan->fast_numerics, device, &config, err);
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);

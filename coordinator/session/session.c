@@ -451,6 +451,8 @@ void mr_session_name_tracks(const mr_session *s, mr_trace_file *trace) {
         snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
                  s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
         trace_file_name(trace, i, title);
+        if (s->plan.stages[i].device_layers > 0)
+            trace_file_name_works(trace, i);
     }
 }
 

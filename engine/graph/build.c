@@ -34,6 +34,7 @@ void mr_graph_destroy(mr_graph *g) {
             be->ops->program_destroy(be, g->splits[s].program);
     }
     mr_graph_flight_destroy(g->flight);
+    mr_free(g->works);
     mr_free(g->splits);
     mr_free(g->copies);
     mr_free(g->issue);

@@ -221,6 +221,17 @@ bool mr_graph_flight_has_begun(const mr_graph_flight *f);
  * MR_KEPT_MARKS further marks were made before its end was seen. */
 int64_t mr_graph_flight_ns(const mr_graph_flight *f);
 
+/* When a backend computed in a run: between two copies or waits of its own. */
+typedef struct mr_graph_work {
+    bool is_host;
+    int64_t start_ns, end_ns; /* by the clock of the process, to some 10 us for a device */
+} mr_graph_work;
+/* From now on the graph notes when its backends compute. Call after mr_graph_finish. */
+MR_MUST_USE mr_status mr_graph_note_work(mr_graph *g, mr_err *err);
+/* The work of the last run that has ended, [*out_n], in no order. Work of a device whose time was not kept is left out.
+ * None without mr_graph_note_work. */
+const mr_graph_work *mr_graph_works(const mr_graph *g, int32_t *out_n);
+
 /* Writes the first n_rows rows of an input. row_bytes: bytes from one row to the next in src. The caller must not
  * change src until the run that is started next has ended. */
 MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void *src, size_t row_bytes, int32_t n_rows,

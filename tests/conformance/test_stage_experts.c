@@ -116,15 +116,94 @@ static void test_on_the_test_device(void **state) {
     mr_backend_destroy(device);
 }
 
-static void test_on_an_emulated_gpu(void **state) {
-    (void)state;
+static mr_backend *make_emulated_gpu(void) {
     static const cuda_image IMAGES[] = {{"kernels", "all of them"}, {NULL, NULL}};
     mr_backend *device = NULL;
     mr_err err = {0};
     emulated_driver_reset(&(emulated_options){.seed = 1, .max_delay_us = 20});
     expect_ok(mr_cuda_backend_create(&(mr_cuda_options){.driver = emulated_driver(), .images = IMAGES}, &device, &err),
               &err);
+    return device;
+}
+
+static void test_on_an_emulated_gpu(void **state) {
+    (void)state;
+    mr_backend *device = make_emulated_gpu();
     check_all(device);
+    mr_backend_destroy(device);
+}
+
+/* --- Both sides at work ------------------------------------------------------------------------------------------ */
+
+enum { BUSY_ROWS = 64, MOST_STEPS = 60, OVERLAP_NS = 500000 };
+
+/* The experts keep the device busy for longer than anything else. */
+static int64_t expert_ns(void *ctx, const mr_program_desc *program, const mr_run *run) {
+    bool has_experts = false;
+    (void)ctx;
+    (void)run;
+    for (int32_t i = 0; i < program->n_nodes; i++)
+        has_experts = has_experts || program->nodes[i].op == MR_OP_EXPERT_MATMUL;
+    return has_experts ? 20000000 : 0;
+}
+
+/* The longest time in which both worked. */
+static int64_t longest_overlap(const mr_graph_work *works, int32_t n) {
+    int64_t longest_ns = 0;
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < n; k++) {
+            const mr_graph_work *a = &works[i], *b = &works[k];
+            int64_t start_ns = a->start_ns > b->start_ns ? a->start_ns : b->start_ns;
+            int64_t end_ns = a->end_ns < b->end_ns ? a->end_ns : b->end_ns;
+            assert_true(a->start_ns <= a->end_ns);
+            if (a->is_host && !b->is_host && end_ns - start_ns > longest_ns)
+                longest_ns = end_ns - start_ns;
+        }
+    return longest_ns;
+}
+
+/* Runs steps until one shows the device and the CPU at work at once, for much longer than clocks may be wrong. */
+static void expect_overlap(mr_backend *device) {
+    tiny_desc d = tiny_default("llama", MR_TYPE_F32);
+    d.d_model = 256;
+    d.n_ff = 1024;
+    d.n_experts = 4;
+    d.n_experts_used = 4;
+    tiny_model *m = tiny_model_create(&d);
+    chain_config config = {
+        .n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .max_context = CONTEXT, .notes_works = true};
+    config.devices = (mr_backends){.at = {device}, .n = 1};
+    mr_devices_hold(&config.devices, (mr_devices_share){m->info.n_layers, m->info.n_layers, 1});
+    chain *c = chain_create(m, &config);
+    int64_t longest_ns = 0;
+    int n_steps = 0;
+    for (; n_steps < MOST_STEPS && longest_ns < OVERLAP_NS; n_steps++) {
+        chain_row rows[BUSY_ROWS];
+        int32_t n = 0;
+        for (int32_t i = 0; i < BUSY_ROWS; i++)
+            rows[i] = (chain_row){.position = i, .id = i};
+        chain_step(c, rows, BUSY_ROWS);
+        const mr_graph_work *works = mr_stage_works(chain_stage(c, 0), &n);
+        assert_true(n >= 2 * m->info.n_layers); /* each layer has a part for each side */
+        int64_t ns = longest_overlap(works, n);
+        longest_ns = ns > longest_ns ? ns : longest_ns;
+    }
+    print_message("both worked at once for %lld us of a step, after %d steps\n", (long long)longest_ns / 1000, n_steps);
+    assert_true(longest_ns >= OVERLAP_NS);
+    chain_destroy(c);
+    tiny_model_destroy(m);
+}
+
+static void test_both_sides_at_work(void **state) {
+    (void)state;
+    const test_device_options o = {.ops = TEST_DEVICE_ALL_OPS, .costs = {.program_ns = expert_ns}};
+    mr_backend *device = NULL;
+    mr_err err = {0};
+    expect_ok(test_device_create(&o, &device, &err), &err);
+    expect_overlap(device);
+    mr_backend_destroy(device);
+    device = make_emulated_gpu();
+    expect_overlap(device);
     mr_backend_destroy(device);
 }
 
@@ -165,6 +244,7 @@ int main(void) {
         cmocka_unit_test(test_on_the_test_device),
         cmocka_unit_test(test_on_an_emulated_gpu),
         cmocka_unit_test(test_orders_that_cannot_be),
+        cmocka_unit_test(test_both_sides_at_work),
     };
     return cmocka_run_group_tests_name("stage_experts", tests, NULL, NULL);
 }

@@ -108,6 +108,23 @@ class Experts(unittest.TestCase):
                 self.assertEqual(f.read(), want, n_ranks)
             os.unlink(out)
 
+    def test_trace_of_both_sides(self):
+        """A row of the trace for the phases of the stage, one for its CPU and one for its device."""
+        model, trace = os.path.join(FOLDER, "qwen3moe.gguf"), os.path.join(self.folder.name, "trace.json")
+        self.shared_plan(model, 1, 3)
+        self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", "--trace", trace)
+        with open(trace, encoding="utf-8") as f:
+            events = json.load(f)
+        tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(sorted(tracks.values()), ["stage 0, layers 0 to 4", "stage 0: CPU", "stage 0: device"])
+        for kind, title in (("cpu", "stage 0: CPU"), ("device", "stage 0: device")):
+            works = [e for e in events if e["name"] == kind]
+            self.assertEqual({tracks[e["tid"]] for e in works}, {title})
+            steps = {e["args"]["step"] for e in works}
+            self.assertEqual(steps, set(range(1, len(steps) + 1)))  # every step has some
+            self.assertGreater(len(works), 4 * len(steps))          # about one for each layer
+            self.assertTrue(all(e["dur"] > 0 for e in works))
+
     def test_bits_with_some_experts(self):
         for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
             with self.subTest(name):

@@ -41,6 +41,8 @@ typedef struct mr_stage_config {
     /* The experts of each layer of the range, those first that the device gets (mr_weights_desc.expert_order). Borrowed
      * for mr_stage_create; NULL: in ascending order. */
     const int32_t *expert_order;
+    /* For mr_stage_works. It has no effect if each step runs on one backend alone. */
+    bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
@@ -128,6 +130,9 @@ MR_MUST_USE mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, 
 
 /* How long the device worked for the step that ended last, by its own clock; 0: not known. */
 int64_t mr_stage_device_ns(const mr_stage *s);
+/* When the CPU and devices computed in the step that ended last, [*out_n] in no order. None without
+ * config.notes_works. */
+const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n);
 /* Results of the step that ended last; zeros if the stage is synthetic. Logits: [vocabulary], out_row: an index into
  * out_rows. Hidden: [d_model], behind the output norm, i: an index into hidden_rows. An out row with only_top has no
  * logits; mr_stage_top returns NULL for all other rows. */

@@ -199,6 +199,11 @@ int64_t mr_stage_device_ns(const mr_stage *s) {
     return s->needs_host ? 0 : mr_graph_flight_ns(last_ended(s)->flight);
 }
 
+const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n) {
+    *out_n = 0;
+    return s->notes_works ? mr_graph_works(last_ended(s)->bucket->graph, out_n) : NULL;
+}
+
 static const void *row_of(const stage_result *r, int32_t row) {
     return r->first + (size_t)row * r->row_bytes;
 }

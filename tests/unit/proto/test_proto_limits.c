@@ -215,7 +215,7 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(PROGRESS, progress.stage = 4, "load progress: stage is 4");
     BROKEN_REPORT(PROGRESS, progress.done_bytes = 2, "done_bytes is 2, allowed is 0 to 1");
     BROKEN_REPORT(SPANS, spans.stage = 4, "spans: stage is 4");
-    BROKEN_REPORT(SPANS, phases[1] = MR_PHASE_COUNT, "phase 1 is 6, allowed is below 6");
+    BROKEN_REPORT(SPANS, phases[1] = MR_SPAN_KINDS, "phase 1 is 8, allowed is below 8");
     BROKEN_REPORT(SPANS, spans.n_step = 2, "the number of steps is 2, allowed is 3 to 3");
     BROKEN_REPORT(SPANS, spans.n_rows = 0, "the number of rows is 0");
     BROKEN_REPORT(SPANS, spans.n_start_ns = 2, "the number of starts is 2");

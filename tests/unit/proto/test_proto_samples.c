@@ -190,7 +190,7 @@ static void spans_init(samples *s) {
         s->starts_ns[i] = i;
         s->ends_ns[i] = INT64_MAX / 4;
     }
-    s->phases[2] = MR_PHASE_COUNT - 1;
+    s->phases[2] = MR_SPAN_KINDS - 1;
     s->spans.stage = 3;
     s->spans.n_phase = s->spans.n_step = s->spans.n_rows = s->spans.n_start_ns = s->spans.n_end_ns = 3;
     s->spans.phase = s->phases;
