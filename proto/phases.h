@@ -27,8 +27,8 @@ typedef enum mr_phase {
 
 /* "compute", "wait-in" and so on. */
 static inline const char *mr_phase_name(mr_phase phase) {
-    static const char *const NAMES[MR_SPAN_KINDS] = {"no-work",  "wait-in", "wait-out", "compute",
-                                                     "wire", "sampling", "cpu",      "device"};
+    static const char *const NAMES[MR_SPAN_KINDS] = {"no-work", "wait-in",  "wait-out", "compute",
+                                                     "wire",    "sampling", "cpu",      "device"};
     return NAMES[phase];
 }
 

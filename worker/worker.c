@@ -107,8 +107,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *device = (mr_devices_share){(int32_t)s->device_layers, (int32_t)s->host_experts,
-                                     (int32_t)s->device_experts};
+        *device = (mr_devices_share){(int32_t)s->device_layers, (int32_t)s->host_experts, (int32_t)s->device_experts};
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,

@@ -35,8 +35,8 @@ typedef struct mr_cluster_facts {
     /* [n_experts + 1]: which part of the rows' choices falls on the so many experts that are used most, as a mean over
      * the layers. NULL: not known; then all experts count as used alike. Borrowed. */
     const double *expert_shares;
-    const mr_rank_facts *ranks;         /* [n_ranks] */
-    const mr_link_facts *links;         /* [n_ranks][n_ranks]: from, to */
+    const mr_rank_facts *ranks; /* [n_ranks] */
+    const mr_link_facts *links; /* [n_ranks][n_ranks]: from, to */
 } mr_cluster_facts;
 
 /* Sets the windows of the kinds and the number of experts. The model has n_layers layers. */

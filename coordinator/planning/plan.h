@@ -14,12 +14,12 @@
 #include "proto/limits.h"
 
 typedef struct mr_plan_stage {
-    int32_t first, last;   /* layers [first, last) */
-    int32_t rank;          /* the holder: an endpoint of the job's channel; each rank has one stage at most */
-    int32_t device_layers; /* the first layers of the range, which the rank's device holds */
-    int32_t host_experts;  /* the last so many of these: their experts stay in the host's memory */
+    int32_t first, last;    /* layers [first, last) */
+    int32_t rank;           /* the holder: an endpoint of the job's channel; each rank has one stage at most */
+    int32_t device_layers;  /* the first layers of the range, which the rank's device holds */
+    int32_t host_experts;   /* the last so many of these: their experts stay in the host's memory */
     int32_t device_experts; /* so many experts of each of these layers are on the device, too */
-    size_t weight_bytes;   /* in the file: the layers, and embedding or output if the stage has them */
+    size_t weight_bytes;    /* in the file: the layers, and embedding or output if the stage has them */
     /* Of a synthetic plan: what a step takes, and what each of its rows adds. */
     int64_t synthetic_fixed_ns, synthetic_row_ns;
 } mr_plan_stage;

@@ -108,8 +108,7 @@ static bool fill_device(plan_problem *p, int32_t rank) {
     if (!out->expert_bytes || !out->experts_s)
         return false;
     for (int32_t l = 0; l < p->n_layers; l++)
-        out->expert_bytes[l + 1] =
-            out->expert_bytes[l] + mr_cluster_facts_expert_bytes(f, &f->ranks[rank], f->kind[l]);
+        out->expert_bytes[l + 1] = out->expert_bytes[l] + mr_cluster_facts_expert_bytes(f, &f->ranks[rank], f->kind[l]);
     return true;
 }
 
@@ -211,8 +210,7 @@ static void time_rank(plan_problem *p, int32_t r, double least[MR_MAX_LAYER_KIND
     if (device->has_trunks)
         time_device(p, r, true, device->trunk.s, least);
     for (int32_t l = 0; device->has_trunks && l < p->n_layers; l++)
-        device->experts_s[l + 1] =
-            device->experts_s[l] + mr_cluster_facts_experts_seconds(rank, f->kind[l], p->rows);
+        device->experts_s[l + 1] = device->experts_s[l] + mr_cluster_facts_experts_seconds(rank, f->kind[l], p->rows);
     device->crossing_s = mr_step_times_at(&rank->device.crossing, p->rows);
     device->output_s = mr_step_times_at(&rank->device.output, p->rows);
     *least_output = less(*least_output, device->output_s);

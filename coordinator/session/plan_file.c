@@ -123,8 +123,7 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
     if (json_object_get(stage, "host_experts"))
         s->host_experts = (int32_t)take_int(r, stage, "host_experts", 0, s->device_layers);
     if (json_object_get(stage, "device_experts"))
-        s->device_experts =
-            (int32_t)take_int(r, stage, "device_experts", 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
+        s->device_experts = (int32_t)take_int(r, stage, "device_experts", 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
     if (s->last <= s->first)
         refuse(r, "last_layer", "is %" PRId32 ", but should be at least %" PRId32 "%s", last, s->first + r->past_last,
                r->past_last ? " (in version 1 it is one past the last)" : ", first_layer");

@@ -45,8 +45,8 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};
         if (stage->host_experts > 0 && mr_devices_holder(&config.devices) >= 0)
-            mr_devices_hold(&config.devices, (mr_devices_share){stage->host_experts, stage->host_experts,
-                                                                stage->device_experts});
+            mr_devices_hold(&config.devices,
+                            (mr_devices_share){stage->host_experts, stage->host_experts, stage->device_experts});
         if (config.range.first < config.range.last) /* else a device of the rank holds all layers */
             status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)

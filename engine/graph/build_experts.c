@@ -143,12 +143,12 @@ int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_d
     int32_t routes = add_routes(g, x, desc, b), others = MR_NO_TENSOR;
     if (routes == MR_NO_TENSOR)
         return MR_NO_TENSOR;
-    const unit all = {desc->n, desc->gate, desc->up, desc->down, b->gate, b->up, b->down,
-                      held ? held->host_places : MR_NO_TENSOR};
+    const unit all = {desc->n, desc->gate, desc->up, desc->down,
+                      b->gate, b->up,      b->down,  held ? held->host_places : MR_NO_TENSOR};
     int32_t y = add_unit(g, desc, &all, x, routes);
     if (held) {
-        const unit part = {held->n,       held->gate,      held->up,           held->down, held->gate_bias,
-                           held->up_bias, held->down_bias, held->device_places};
+        const unit part = {held->n,         held->gate,    held->up,        held->down,
+                           held->gate_bias, held->up_bias, held->down_bias, held->device_places};
         others = y;
         y = add_unit(g, desc, &part, x, routes);
     }

@@ -124,11 +124,12 @@ typedef struct mr_expert_biases {
 /* Experts that a device computes, while the backend with the matrices of all experts computes the others. Which ones
  * the device has may change between two runs: the caller changes the matrices and the places. */
 typedef struct mr_experts_held {
-    int32_t n;                              /* the most at a time */
-    int32_t gate, up, down;                 /* of n experts, as in mr_experts_desc */
-    int32_t gate_bias, up_bias, down_bias;  /* [f, n], [f, n], [d, n] f32; MR_NO_TENSOR where mr_expert_biases has it */
-    int32_t device_places, host_places;     /* [all experts, 1] i32 STATE in the memories of the two, as EXPERT_ROWS reads
-                                             * them: each expert has a place in exactly one */
+    int32_t n;                             /* the most at a time */
+    int32_t gate, up, down;                /* of n experts, as in mr_experts_desc */
+    int32_t gate_bias, up_bias, down_bias; /* [f, n], [f, n], [d, n] f32; MR_NO_TENSOR where mr_expert_biases has it */
+    /* [all experts, 1] i32 STATE in the memories of the two, as EXPERT_ROWS reads them: each expert has a place in
+     * exactly one. */
+    int32_t device_places, host_places;
 } mr_experts_held;
 /* A feed-forward part with experts. Each row uses n_used experts, which the routing chooses by the router. */
 typedef struct mr_experts_desc {

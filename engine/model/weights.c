@@ -191,7 +191,7 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
     ws->held = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->held);
     mr_status status = ws->layers && ws->held ? mr_arch_find(info->arch, &ws->arch, err)
-                                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
+                                              : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
     if (status == MR_OK)
         status = weights_find(ws, err);
     if (status == MR_OK)

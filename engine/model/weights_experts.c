@@ -73,7 +73,7 @@ static mr_status place_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     if (n == 0)
         return MR_OK;
     if (n < 0 || n > n_experts)
-        return mr_err_set(err, MR_E_INVALID, 
+        return mr_err_set(err, MR_E_INVALID,
                           "%d experts of each layer on a device, where the model has %d; hint: device_experts of the "
                           "plan file",
                           n, n_experts);
@@ -135,8 +135,8 @@ mr_tensor held_places(const mr_weights *ws, int32_t layer, int side) {
     const held_experts *h = &ws->held[layer];
     int32_t b = side ? last_backend(ws) : h->backend;
     mr_tensor t;
-    MR_ASSERT(mr_tensor_init(&t, "places of experts", MR_TYPE_I32, ws->info->n_experts, 1, MR_STORAGE_STATE,
-                             MR_ROWS_FIXED));
+    MR_ASSERT(
+        mr_tensor_init(&t, "places of experts", MR_TYPE_I32, ws->info->n_experts, 1, MR_STORAGE_STATE, MR_ROWS_FIXED));
     t.bytes = (size_t)ws->info->n_experts * sizeof(int32_t);
     t.offset = h->places_offset[side];
     t.buffer = ws->buffers[b];

@@ -48,8 +48,7 @@ static numbers numbers_make(const shape *p, uint64_t seed) {
     numbers n = {.router = draw(&r, p->width * p->n), .x = draw(&r, p->width * p->rows)};
     for (int m = 0; m < MATRICES; m++) {
         mr_tensor t;
-        assert_true(
-            mr_tensor_init(&t, "w", p->type, columns_of(p, m), rows_of(p, m), MR_STORAGE_FILE, MR_ROWS_FIXED));
+        assert_true(mr_tensor_init(&t, "w", p->type, columns_of(p, m), rows_of(p, m), MR_STORAGE_FILE, MR_ROWS_FIXED));
         n.matrix_bytes[m] = t.bytes;
         n.matrices[m] = malloc(t.bytes * (size_t)p->n);
         for (int32_t row = 0; row < rows_of(p, m) * p->n; row++)
@@ -292,8 +291,8 @@ static void test_on_the_test_device(void **state) {
     (void)state;
     mr_backend *device = NULL;
     mr_err err = {0};
-    expect_ok(test_device_create(
-                  &(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 1, .max_delay_us = 20}, &device, &err),
+    expect_ok(test_device_create(&(test_device_options){.ops = TEST_DEVICE_ALL_OPS, .seed = 1, .max_delay_us = 20},
+                                 &device, &err),
               &err);
     check_all(device);
 }

@@ -52,9 +52,8 @@ static int run(const tiny_model *m, const chain_config *config, float *logits, r
         chain_row rows[MAX_STEP];
         int32_t n = 0, most = 1 + rng_below(r, MAX_STEP);
         for (; n < most && position < N_ROWS; n++, position++)
-            rows[n] = (chain_row){.position = position,
-                                  .id = 3 + position * 31 % 97,
-                                  .logits = logits + (size_t)position * n_vocab};
+            rows[n] = (chain_row){
+                .position = position, .id = 3 + position * 31 % 97, .logits = logits + (size_t)position * n_vocab};
         chain_step(c, rows, n);
         if (renews && renew(c, order, r)) {
             free(order);

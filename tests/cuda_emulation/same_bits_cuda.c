@@ -76,8 +76,11 @@ mr_status __wrap_mr_devices_check(mr_devices *d, mr_err *err) {
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
 const char *places_name(int place) {
-    static const char *const NAMES[] = {"on the CPU", "on devices", "every other stage on a device",
-                                        "first layers on devices", "halves of stages on devices",
+    static const char *const NAMES[] = {"on the CPU",
+                                        "on devices",
+                                        "every other stage on a device",
+                                        "first layers on devices",
+                                        "halves of stages on devices",
                                         "on devices but for most experts"};
     return NAMES[place];
 }

@@ -138,9 +138,8 @@ bool stage_fits(const cluster *c, const mr_plan_stage *s) {
     bool is_tail = s->last == c->facts.n_layers;
     uint64_t need = m->stage_bytes + (s->first == 0 && n == 0 ? m->head_bytes : 0) +
                     (is_tail && n < s->last - s->first ? m->tail_bytes : 0);
-    double on_device =
-        (double)d->stage_bytes + (double)(s->first == 0 ? d->head_bytes : 0) +
-        (double)(is_tail && n == s->last - s->first ? d->tail_bytes : 0);
+    double on_device = (double)d->stage_bytes + (double)(s->first == 0 ? d->head_bytes : 0) +
+                       (double)(is_tail && n == s->last - s->first ? d->tail_bytes : 0);
     for (int32_t l = s->first; l < s->last; l++) {
         int32_t k = c->kind[l];
         if (l < s->first + n)
