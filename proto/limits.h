@@ -28,6 +28,8 @@ enum {
     MR_MAX_BAD_WORDS = 4096,
     MR_MAX_GRAMMAR_BYTES = 1 << 19, /* one grammar, packed */
     MR_MAX_REPORT_BYTES = 64 << 10,
+    MR_MAX_USED = 1 << 22,             /* experts or neurons of one layer */
+    MR_USE_COUNTS_AT_ONCE = 4096,      /* in one report */
     MR_MAX_SYNTHETIC_MS = 60000,       /* fixed time of a step; time of each row */
     MR_MAX_SYNTHETIC_STEP_MS = 600000, /* time of a step with all its rows */
     MR_MAX_LOGITS_BYTES = 8 << 20,     /* one logits message; the rows of a step are split over several messages */
@@ -58,6 +60,9 @@ enum {
 enum { MR_TOKENS_BYTES = 64, MR_TOKEN_BYTES = 56 + 8 * MR_MAX_TOP_LOGPROBS };
 _Static_assert(MR_TOKENS_BYTES + MR_MAX_STEP_ROWS * MR_TOKEN_BYTES <= MR_MAX_TOKENS_BYTES,
                "the tokens of a step may not fit their message");
+/* Rows that a stage counts: MR_MAX_USED times as many do not overflow. */
+#define MR_MAX_COUNTED_ROWS (UINT64_C(1) << 40)
+_Static_assert(64 + MR_USE_COUNTS_AT_ONCE * 6 <= MR_MAX_REPORT_BYTES, "use counts may not fit their report");
 static inline uint32_t mr_tokens_message_bytes(uint32_t max_rows) {
     return MR_TOKENS_BYTES + max_rows * MR_TOKEN_BYTES;
 }

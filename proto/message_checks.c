@@ -304,6 +304,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
     case MILLRACE__CONTROL__BODY_HEADERS:
+    case MILLRACE__CONTROL__BODY_REPORT_USES:
         break;
     case MILLRACE__CONTROL__BODY_START:
         in_range(&c, "epoch", m->start->epoch, 1, UINT32_MAX);
@@ -466,6 +467,19 @@ static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_li
             fail(c, "the time of phase %zu is %" PRIu64 " ns", i, m->ns[i]);
 }
 
+/* Counts are bounded, so that a reader may add them without overflow. */
+static void check_use_counts(checks *c, const Millrace__UseCounts *m, const mr_msg_limits *limits) {
+    bool has_counts = !m->ended;
+    below(c, "stage", m->stage, limits->n_stages);
+    below(c, "layer", m->layer, MR_MAX_LAYERS);
+    in_range(c, "n", m->n, has_counts, has_counts ? MR_MAX_USED : 0);
+    in_range(c, "rows", m->rows, 0, MR_MAX_COUNTED_ROWS);
+    in_range(c, "the number of counts", m->n_counts, has_counts, has_counts ? MR_USE_COUNTS_AT_ONCE : 0);
+    in_range(c, "first + the number of counts", (uint64_t)m->first + m->n_counts, has_counts, m->n);
+    for (size_t i = 0; i < m->n_counts && c->status == MR_OK; i++)
+        in_range(c, "a count", m->counts[i], 0, m->rows);
+}
+
 /* A hello may have fields of another version of the program: the reader compares versions first. */
 static void check_hello(checks *c, const Millrace__Hello *m) {
     for (size_t i = 0; i < m->base.n_unknown_fields; i++)
@@ -514,6 +528,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
         check_step_sums(&c, m->step_sums, limits);
+        break;
+    case MILLRACE__REPORT__BODY_USE_COUNTS:
+        check_use_counts(&c, m->use_counts, limits);
         break;
     case MILLRACE__REPORT__BODY_HEADERS:
         rank_status(&c, m->headers->status);

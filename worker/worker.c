@@ -219,6 +219,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
                               .notes_works = plan->trace,
+                              .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
     status = use_devices(w, plan->fast_numerics, device, &config, err);
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);
@@ -280,6 +281,10 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
     case MILLRACE__CONTROL__BODY_STEP:
         worker_next_step(w)->plan = message->step;
         w->has_pending = true;
+        break;
+    case MILLRACE__CONTROL__BODY_REPORT_USES:
+        status = w->stage ? worker_report_use_counts(w, err)
+                          : mr_err_set(err, MR_E_PROTOCOL, "counts of uses are wanted before the plan");
         break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
         w->stop = true;

@@ -81,6 +81,8 @@ mr_status worker_report_ready(worker *w, mr_err *err);
 mr_status worker_report_spans(worker *w, bool all, mr_err *err);
 /* Reports the times of steps and phases when the next report is due. If no buffer is free, the sums stay and grow. */
 mr_status worker_report_step_sums(worker *w, int64_t now_ns, mr_err *err);
+/* Reports what the stage has counted; nothing but the end where it does not count. */
+mr_status worker_report_use_counts(worker *w, mr_err *err);
 /* The last reports of a stage after a shutdown message: remaining spans and seconds. */
 mr_status worker_report_end(worker *w, mr_err *err);
 /* Reports why the stage ends, and waits until the coordinator has heard it. */

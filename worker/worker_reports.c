@@ -119,6 +119,36 @@ mr_status worker_report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
     return status == MR_OK && sent ? report_seconds(w, false, 0, err) : status;
 }
 
+/* Reports counts [first, first + n) of a layer. */
+static mr_status report_counts_of(worker *w, const mr_use_counts *layer, int32_t first, int32_t n, mr_err *err) {
+    Millrace__UseCounts message = MILLRACE__USE_COUNTS__INIT;
+    message.stage = (uint32_t)w->stage_idx;
+    message.layer = (uint32_t)layer->layer;
+    message.neurons = layer->is_neurons;
+    message.n = (uint32_t)layer->n;
+    message.rows = layer->n_rows;
+    message.first = (uint32_t)first;
+    message.n_counts = (size_t)n;
+    message.counts = layer->counts + first;
+    return send_report(w, &message.base, MR_NEVER, err);
+}
+
+mr_status worker_report_use_counts(worker *w, mr_err *err) {
+    int32_t n_layers;
+    const mr_use_counts *layers = mr_stage_use_counts(w->stage, &n_layers);
+    Millrace__UseCounts end = MILLRACE__USE_COUNTS__INIT;
+    mr_status status = MR_OK;
+    for (int32_t i = 0; i < n_layers; i++)
+        for (int32_t at = 0; at < layers[i].n && status == MR_OK; at += MR_USE_COUNTS_AT_ONCE) {
+            int32_t rest = layers[i].n - at;
+            status =
+                report_counts_of(w, &layers[i], at, rest < MR_USE_COUNTS_AT_ONCE ? rest : MR_USE_COUNTS_AT_ONCE, err);
+        }
+    end.stage = (uint32_t)w->stage_idx;
+    end.ended = true;
+    return status == MR_OK ? send_report(w, &end.base, MR_NEVER, err) : status;
+}
+
 mr_status worker_report_end(worker *w, mr_err *err) {
     int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);

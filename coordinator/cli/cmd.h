@@ -12,6 +12,7 @@
 MR_MUST_USE mr_status cmd_generate(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_logits(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_perplexity(const mr_options *options, mr_err *err);
+MR_MUST_USE mr_status cmd_profile(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_tokenize(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_inspect(const mr_options *options, mr_err *err);
 MR_MUST_USE mr_status cmd_plan(const mr_options *options, mr_err *err);

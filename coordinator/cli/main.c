@@ -27,17 +27,10 @@ enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
 
 static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
-    [MR_COMMAND_GENERATE] = cmd_generate,
-    [MR_COMMAND_LOGITS] = cmd_logits,
-    [MR_COMMAND_TOKENIZE] = cmd_tokenize,
-    [MR_COMMAND_INSPECT] = cmd_inspect,
-    [MR_COMMAND_PLAN] = cmd_plan,
-    [MR_COMMAND_BENCH] = cmd_bench,
-    [MR_COMMAND_PERPLEXITY] = cmd_perplexity,
-    [MR_COMMAND_SIMULATE] = cmd_load,
-    [MR_COMMAND_SERVE] = cmd_serve,
-    [MR_COMMAND_CHAT] = cmd_chat,
-    [MR_COMMAND_BATCH] = cmd_batch,
+    [MR_COMMAND_GENERATE] = cmd_generate,     [MR_COMMAND_LOGITS] = cmd_logits,   [MR_COMMAND_TOKENIZE] = cmd_tokenize,
+    [MR_COMMAND_INSPECT] = cmd_inspect,       [MR_COMMAND_PLAN] = cmd_plan,       [MR_COMMAND_BENCH] = cmd_bench,
+    [MR_COMMAND_PERPLEXITY] = cmd_perplexity, [MR_COMMAND_PROFILE] = cmd_profile, [MR_COMMAND_SIMULATE] = cmd_load,
+    [MR_COMMAND_SERVE] = cmd_serve,           [MR_COMMAND_CHAT] = cmd_chat,       [MR_COMMAND_BATCH] = cmd_batch,
 };
 
 /* Opens /dev/null in place of closed standard streams, so that no other file gets their descriptors. /dev/null is
@@ -146,8 +139,9 @@ static bool runs_on_ranks(const mr_options *o) {
         return false;
     return o->command == MR_COMMAND_GENERATE ||
            (o->command == MR_COMMAND_PLAN && !mr_options_given(o, MR_OPTION_FACTS)) ||
-           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_BENCH ||
-           o->command == MR_COMMAND_SERVE || o->command == MR_COMMAND_CHAT || o->command == MR_COMMAND_BATCH;
+           o->command == MR_COMMAND_LOGITS || o->command == MR_COMMAND_PERPLEXITY || o->command == MR_COMMAND_PROFILE ||
+           o->command == MR_COMMAND_BENCH || o->command == MR_COMMAND_SERVE || o->command == MR_COMMAND_CHAT ||
+           o->command == MR_COMMAND_BATCH;
 }
 
 /* Runs a rank other than rank 0: it follows rank 0, or ends at once if the command runs on rank 0 alone. status and

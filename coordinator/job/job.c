@@ -11,7 +11,7 @@
 #include "engine/base/mem.h"
 
 static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2,
-                     STOP_NS = MR_NS_PER_S;
+                     STOP_NS = MR_NS_PER_S, COUNTS_NS = 60 * MR_NS_PER_S;
 
 /* --- Reports of the stages --------------------------------------------------------------------------------------- */
 
@@ -73,6 +73,27 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
     mr_mutex_unlock(&job->seconds_lock);
 }
 
+static mr_status note_use_counts(mr_job *job, const Millrace__UseCounts *m, mr_err *err) {
+    const mr_plan_stage *s = &job->plan.stages[m->stage];
+    const mr_profile_part part = {.layer = (int32_t)m->layer,
+                                  .is_neurons = m->neurons,
+                                  .n = (int32_t)m->n,
+                                  .n_rows = m->rows,
+                                  .first = (int32_t)m->first,
+                                  .n_counts = (int32_t)m->n_counts,
+                                  .counts = m->counts};
+    if (!job->profile || job->stages[m->stage].has_counted)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u: counts of uses, which nobody has asked for", m->stage);
+    job->stages[m->stage].has_counted = m->ended;
+    if (m->ended)
+        return MR_OK;
+    if (part.layer < s->first || part.layer >= s->last)
+        return mr_err_set(err, MR_E_PROTOCOL, "stage %u (layers %d to %d): counts of layer %u", m->stage, s->first,
+                          s->last - 1, m->layer);
+    mr_status status = mr_profile_add(job->profile, &part, err);
+    return status == MR_OK ? MR_OK : mr_err_prefix(err, "stage %u", m->stage);
+}
+
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->scheduler) <= job->plan.n_stages;
     mr_learned_times_add(job->times, s, is_short);
@@ -108,6 +129,11 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_STEP_SUMS:
             note_step_sums(job, report->step_sums);
+            break;
+        case MILLRACE__REPORT__BODY_USE_COUNTS:
+            status = note_use_counts(job, report->use_counts, err);
+            if (status != MR_OK)
+                return status;
             break;
         default:
             break;
@@ -171,6 +197,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.fast_numerics = job->config.fast_numerics;
     plan.synthetic = job->plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
+    plan.counts_uses = job->config.counts_uses;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;
@@ -334,6 +361,57 @@ void mr_job_stop(mr_job *job) {
         if (all || (!did && mr_channel_wait(job->config.channel, deadline, &ignored) != MR_OK))
             return;
     }
+}
+
+/* --- Counts of uses ---------------------------------------------------------------------------------------------- */
+
+/* Sends ReportUses to every stage as soon as there is room for it. */
+static mr_status ask_for_counts(mr_job *job, bool *asked, mr_err *err) {
+    Millrace__ReportUses report_uses = MILLRACE__REPORT_USES__INIT;
+    const Millrace__Control message = mr_msg_control_of(&report_uses.base);
+    bool ready = false;
+    mr_status status = mr_stage_links_ready(job->links, &ready, err);
+    if (status == MR_OK && ready)
+        status = mr_stage_links_send(job->links, &message, NULL, err);
+    *asked = status == MR_OK && ready;
+    return status;
+}
+
+static const job_stage *first_uncounted(const mr_job *job) {
+    for (int32_t i = 0; i < job->plan.n_stages; i++)
+        if (!job->stages[i].has_counted)
+            return &job->stages[i];
+    return NULL;
+}
+
+mr_status mr_job_collect_profile(mr_job *job, mr_profile *out, mr_err *err) {
+    int64_t deadline = mr_clock_now_ns() + COUNTS_NS;
+    mr_profile profile = {0};
+    bool asked = false;
+    mr_status status = MR_OK;
+    MR_ASSERT(job->config.counts_uses && !job->stopped);
+    for (int32_t i = 0; i < job->plan.n_stages; i++)
+        job->stages[i].has_counted = false;
+    job->profile = &profile;
+    while (status == MR_OK && first_uncounted(job)) {
+        bool did = false;
+        if (!asked)
+            status = ask_for_counts(job, &asked, err);
+        if (status == MR_OK)
+            status = job_take_reports(job, &did, err);
+        if (status == MR_OK && !did && mr_clock_now_ns() >= deadline)
+            status = mr_err_set(err, MR_E_TIMEOUT, "stage %d has not reported its counts in %d s",
+                                (int)(first_uncounted(job) - job->stages), (int)(COUNTS_NS / MR_NS_PER_S));
+        else if (status == MR_OK && !did && first_uncounted(job))
+            status = job_wait(job, deadline, err);
+    }
+    job->profile = NULL;
+    status = job_find_cause(job, status, err);
+    if (status == MR_OK)
+        *out = profile;
+    else
+        mr_profile_deinit(&profile);
+    return status;
 }
 
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {

@@ -24,6 +24,7 @@
 #include "coordinator/job/prefix_key.h"
 #include "coordinator/planning/micro_batches.h"
 #include "coordinator/planning/plan.h"
+#include "coordinator/planning/profile.h"
 #include "engine/sample/sampler.h"
 #include "proto/channel.h"
 #include "proto/phases.h"
@@ -66,6 +67,7 @@ typedef struct mr_job_config {
     /* If set, stages report the time spans of their phases. The times are those of each host's clock. */
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
     void *on_spans_ctx;
+    bool counts_uses; /* stages count the uses of experts and neurons in each step, for mr_job_collect_profile */
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
@@ -93,6 +95,10 @@ typedef struct mr_stage_seconds {
 
 /* Ends the stages and waits for their last reports. The job runs no steps afterwards. */
 void mr_job_stop(mr_job *job);
+/* Asks the stages how often the rows of all finished steps have used each expert or neuron. Rows that were computed
+ * again count again, and rows from the prefix cache do not count. Call between runs, in a job with counts_uses.
+ * MR_E_TIMEOUT: a stage does not answer. */
+MR_MUST_USE mr_status mr_job_collect_profile(mr_job *job, mr_profile *out, mr_err *err);
 /* The latest report of a stage. The result is valid while the job lives. */
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage);
 /* Like mr_job_stage_seconds, but callable from any thread while the job lives. Stages report four times a second while

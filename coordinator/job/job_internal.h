@@ -35,6 +35,7 @@ typedef struct job_stage {
     size_t done_bytes, total_bytes;
     int64_t heard_ns; /* when the latest progress report came */
     bool ready;
+    bool has_counted; /* the answer to the last ReportUses is complete */
 } job_stage;
 
 struct mr_job {
@@ -61,8 +62,9 @@ struct mr_job {
     int32_t n_unfinished, n_live, n_leaving, n_closing;
     job_stage *stages; /* [n_stages] */
     mr_mutex seconds_lock;
-    mr_span *spans; /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
-    bool stopped;   /* the stages were told to end */
+    mr_span *spans;      /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
+    mr_profile *profile; /* gets the reported counts; NULL: nobody has asked for them */
+    bool stopped;        /* the stages were told to end */
     int64_t start_ns, first_token_ns, last_first_token_ns;
     mr_job_timings timings;
     mr_job_stats stats; /* its counters */

@@ -161,6 +161,8 @@ static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *
         named = report->seconds->stage;
     else if (report->body_case == MILLRACE__REPORT__BODY_STEP_SUMS)
         named = report->step_sums->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_USE_COUNTS)
+        named = report->use_counts->stage;
     return named == stage ? MR_OK : mr_err_set(err, MR_E_PROTOCOL, "a report in the name of stage %u", named);
 }
 

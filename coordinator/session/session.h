@@ -59,6 +59,7 @@ typedef struct mr_session {
     void *on_step_ctx;
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n); /* in addition to --trace */
     void *on_spans_ctx;
+    bool counts_uses;                                                    /* set it before mr_session_size */
     void (*on_loaded)(void *ctx, size_t done_bytes, size_t total_bytes); /* in addition to the progress bar */
     void *on_loaded_ctx;
     bool (*interrupted)(void); /* NULL: a signal or a lost rank ends the job */

@@ -41,6 +41,7 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .n_kv_blocks = s->n_kv_blocks,
                                   .kv_type = s->kv_type,
                                   .map_weights = s->map_weights,
+                                  .counts_uses = s->counts_uses,
                                   .devices = devices.list,
                                   .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};

@@ -64,10 +64,20 @@ MR_MUST_USE mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *ord
 /* How many experts of the layer the device holds; 0: the layer is not shared. */
 int32_t mr_weights_held_experts(const mr_weights *w, int32_t layer);
 
+/* What a layer with experts or with a sparse feed-forward part chooses for each row of a step. */
+typedef struct mr_layer_choice {
+    int32_t tensor;  /* an output: routes [2U, R] i32 of MR_OP_ROUTE, or the mr_active of MR_OP_ACTIVE */
+    int32_t n;       /* experts or neurons to choose from; 0: the layer chooses nothing */
+    int32_t n_used;  /* experts of a row */
+    bool is_neurons; /* false: experts */
+} mr_layer_choice;
+
 /* Sizes of a stage's graph. */
 typedef struct mr_stage_shape {
     int32_t max_rows;     /* the row bucket */
     int32_t max_out_rows; /* rows whose logits are computed */
+    /* [layers of the range] NULL, or gets what each layer chooses. The choices are then outputs of the graph. */
+    mr_layer_choice *choices;
 } mr_stage_shape;
 
 /* Tensors that keep their contents from step to step. */

@@ -149,6 +149,27 @@ static bool finds_top(const mr_weights *ws) {
            be->ops->supports(be, tensors, &node);
 }
 
+/* Finds the choice of a layer among the nodes from first on, and makes it an output. */
+static mr_layer_choice expose_choice(mr_graph *g, int32_t first) {
+    int32_t n_nodes;
+    const mr_node *nodes = mr_graph_nodes(g, &n_nodes);
+    for (int32_t i = first; i < n_nodes; i++) {
+        mr_layer_choice choice = {.tensor = nodes[i].out};
+        if (nodes[i].op == MR_OP_ROUTE) {
+            choice.n = nodes[i].params.experts.n;
+            choice.n_used = nodes[i].params.experts.n_used;
+        } else if (nodes[i].op == MR_OP_ACTIVE) {
+            choice.n = mr_graph_tensor(g, nodes[i].in[0])->ne[0];
+            choice.is_neurons = true;
+        } else {
+            continue;
+        }
+        mr_graph_output(g, choice.tensor);
+        return choice;
+    }
+    return (mr_layer_choice){.tensor = MR_NO_TENSOR};
+}
+
 mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *state, const mr_stage_shape *shape,
                                mr_graph **out, mr_stage_io *out_io, mr_err *err) {
     mr_graph *g;
@@ -164,7 +185,8 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
     stage_ctx stage = stage_context(g, ws, state, &io);
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
         layer_ctx ctx = layer_context(&stage, l, stage.block_tables[state->home[l]]);
-        int32_t w[LAYER_SLOTS];
+        int32_t w[LAYER_SLOTS], n_nodes;
+        (void)mr_graph_nodes(g, &n_nodes);
         for (int s = 0; s < LAYER_SLOTS; s++)
             w[s] = use(g, ws, &ws->layers[l][s]);
         mr_experts_held held;
@@ -173,6 +195,8 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
         ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
         ctx.attention.v_state = mr_graph_use(g, &state->v[l]);
         x = ws->arch->layer(g, &ctx, w, x);
+        if (shape->choices)
+            shape->choices[l] = expose_choice(g, n_nodes);
     }
     if (weights_is_tail(ws)) {
         io.hidden = add_output_norm(g, ws, x, io.hidden_rows);

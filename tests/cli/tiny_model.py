@@ -44,14 +44,14 @@ class Gguf:
     def tensor(self, name, shape, kind, data):
         self.tensors.append((name, shape, kind, data))
 
-    def bytes(self):
+    def bytes(self, magic="GGUF"):
         table, data = b"", b""
         for name, shape, kind, body in self.tensors:
             data += bytes(-len(data) % 32)
             table += _string(name) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
             table += struct.pack("<IQ", kind, len(data))
             data += body
-        head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys)) + b"".join(self.keys) + table
+        head = magic.encode() + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys)) + b"".join(self.keys) + table
         return head + bytes(-len(head) % 32) + data
 
 
@@ -71,10 +71,15 @@ def _add_tokenizer(g, eos, n_extra_tokens):
     g.key("tokenizer.ggml.eos_token_id", U32, eos)
 
 
+def _sparse_parts(width, ff, predictor):
+    """The tensors of a sparse layer that a dense one does not have."""
+    return ("ffn_down_t", width, ff), ("fc1", width, predictor), ("fc2", predictor, ff)
+
+
 def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
-         n_nextn=0, rerank=None, pooling=None, add_eos=False):
+         n_nextn=0, rerank=None, pooling=None, add_eos=False, predictor=0):
     """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
-    tokens. rerank: the template of a reranker, whose head has the output rows of the first two words."""
+    tokens. rerank: the template of a reranker, whose head has the rows of the first two words. predictor: its width."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
     rng = random.Random(7)
     g = Gguf()
@@ -85,6 +90,8 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
                     ("attention.head_count_kv", kv_heads)):
         g.key(f"{arch}.{name}", U32, v)
     g.key(f"{arch}.attention.layer_norm_rms_epsilon", F32_VALUE, 1e-5)
+    if predictor:
+        g.key("powerinfer.sparse_threshold", F32_VALUE, 0.1)
     if n_nextn:
         g.key(f"{arch}.nextn_predict_layers", U32, n_nextn)
     if tokenizer:
@@ -122,9 +129,10 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         matrix(f"blk.{i}.attn_output.weight", width, width, 0.4)
         matrix(f"blk.{i}.ffn_gate.weight", width, ff, 0.4)
         matrix(f"blk.{i}.ffn_up.weight", width, ff, 0.4)
-        matrix(f"blk.{i}.ffn_down.weight", ff, width, 0.4)
+        for name, columns, rows in (_sparse_parts(width, ff, predictor) if predictor else (("ffn_down", ff, width),)):
+            matrix(f"blk.{i}.{name}.weight", columns, rows, 0.4)
     norm("output_norm.weight")
     matrix("output.weight", width, VOCAB, 1.5)
     with open(path, "wb") as f:
-        f.write(g.bytes())
+        f.write(g.bytes("PWRI" if predictor else "GGUF"))
     return path

@@ -139,6 +139,22 @@ void cast_send_failure(cast *c, int from, uint32_t stage, mr_status status, cons
     send_message(c->report[from], &report.base);
 }
 
+void cast_send_use_count(cast *c, int from, int32_t layer) {
+    uint64_t count = 2;
+    Millrace__UseCounts counts = MILLRACE__USE_COUNTS__INIT;
+    counts.stage = (uint32_t)from;
+    counts.ended = layer == CAST_END_OF_COUNTS;
+    if (!counts.ended) {
+        counts.layer = (uint32_t)layer;
+        counts.n = 8;
+        counts.rows = 3;
+        counts.n_counts = 1;
+        counts.counts = &count;
+    }
+    const Millrace__Report report = mr_msg_report_of(&counts.base);
+    send_message(c->report[from], &report.base);
+}
+
 void cast_send_token(cast *c, uint64_t step, uint32_t slot, uint32_t position) {
     Millrace__Token token = MILLRACE__TOKEN__INIT, *ptr = &token;
     Millrace__Tokens tokens = MILLRACE__TOKENS__INIT;

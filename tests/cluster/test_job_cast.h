@@ -40,6 +40,9 @@ void cast_send_frame(mr_outbox *out, mr_frame frame, const void *payload);
 /* Each sends a report from stage `from` that names stage as its sender. */
 void cast_send_ready(cast *c, int from, uint32_t stage);
 void cast_send_failure(cast *c, int from, uint32_t stage, mr_status status, const char *text);
+enum { CAST_END_OF_COUNTS = -1 };
+/* One count of a layer, or the end of the counts. */
+void cast_send_use_count(cast *c, int from, int32_t layer);
 /* Each sends from the last stage: one token of generation 1, or logits that are zero. */
 void cast_send_token(cast *c, uint64_t step, uint32_t slot, uint32_t position);
 void cast_send_logits(cast *c, uint64_t step, uint32_t rows, uint32_t row_bytes);

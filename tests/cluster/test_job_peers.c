@@ -47,6 +47,9 @@ static void submit(mr_job *job) {
     free(ids);
 }
 
+static bool counts_uses; /* the job asks for counts of uses instead of running sequences */
+static mr_profile profile;
+
 static mr_status play(cast *c, mr_err *err) {
     static mr_plan plan;
     mr_model_info info = {.n_layers = 4, .vocab_size = VOCAB};
@@ -58,13 +61,16 @@ static mr_status play(cast *c, mr_err *err) {
                             .epoch = EPOCH,
                             .max_rows = 8,
                             .max_out_rows = 8,
+                            .counts_uses = counts_uses,
                             .max_sequences = 2,
                             .max_context = 32,
                             .n_kv_blocks = 4};
     *err = (mr_err){0};
     cast_create(c);
     mr_status status = mr_job_create(&config, &job, err);
-    if (status == MR_OK) {
+    if (status == MR_OK && counts_uses) {
+        status = mr_job_collect_profile(job, &profile, err);
+    } else if (status == MR_OK) {
         submit(job);
         status = mr_job_run(job, err);
     }
@@ -125,6 +131,50 @@ static void test_tokens(void **state) {
     expect_of_act(token_of_another_position, MR_E_PROTOCOL, "position 4");
     expect_of_act(token_of_no_slot, MR_E_PROTOCOL, "slot is 2");
     expect_of_act(broken_tokens, MR_E_PROTOCOL, "");
+}
+
+/* --- Counts of uses ---------------------------------------------------------------------------------------------- */
+
+static void counts_of_layer_0(cast *c) {
+    cast_send_use_count(c, 1, 0);
+}
+static void counts_of_layer_4(cast *c) {
+    cast_send_use_count(c, 1, 4);
+}
+static void counts_twice(cast *c) {
+    cast_send_use_count(c, 1, 3);
+    cast_send_use_count(c, 1, 3);
+}
+static void counts_behind_the_end(cast *c) {
+    cast_send_use_count(c, 1, CAST_END_OF_COUNTS);
+    cast_send_use_count(c, 1, 3);
+}
+static void stage_1_leaves_before_its_counts(cast *c) {
+    cast_send_use_count(c, 0, CAST_END_OF_COUNTS);
+    cast_leave(c, 1);
+}
+static void all_counts(cast *c) {
+    cast_send_use_count(c, 1, 3);
+    cast_send_use_count(c, 0, CAST_END_OF_COUNTS);
+    cast_send_use_count(c, 1, 2);
+    cast_send_use_count(c, 1, CAST_END_OF_COUNTS);
+}
+
+static void test_use_counts(void **state) {
+    (void)state;
+    const act good[] = {all_ready, all_counts};
+    mr_err err;
+    expect_of_act(counts_twice, MR_E_PROTOCOL, "stage 1: counts of uses, which nobody has asked for");
+    counts_uses = true;
+    expect_of_act(counts_of_layer_0, MR_E_PROTOCOL, "stage 1 (layers 1 to 3): counts of layer 0");
+    expect_of_act(counts_of_layer_4, MR_E_PROTOCOL, "stage 1 (layers 1 to 3): counts of layer 4");
+    expect_of_act(counts_twice, MR_E_PROTOCOL, "stage 1: layer 3: counts 0 to 0 of 8 do not follow the 1 before");
+    expect_of_act(counts_behind_the_end, MR_E_PROTOCOL, "stage 1: counts of uses, which nobody has asked for");
+    expect_of_act(stage_1_leaves_before_its_counts, MR_E_PEER_LOST, "stage 1");
+    expect_ok(play(&(cast){.acts = good, .n_acts = 2}, &err), &err);
+    assert_true(profile.n_layers == 2 && profile.layers[0].layer == 2 && profile.layers[1].counts[0] == 2);
+    mr_profile_deinit(&profile);
+    counts_uses = false;
 }
 
 /* --- Logits ------------------------------------------------------------------------------------------------------ */
@@ -244,6 +294,7 @@ static void test_reports_while_stages_load(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_use_counts),
         cmocka_unit_test(test_logits),
         cmocka_unit_test(test_reports_while_steps_run),
         cmocka_unit_test(test_reports_while_stages_load),

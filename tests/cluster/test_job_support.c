@@ -52,7 +52,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
     *rig = (job_rig){0};
     mr_local_cluster_config local = {.model_path = config->stage_path ? config->stage_path : m->path,
                                      .n_stages = config->n_stages,
-                                     .threads_per_stage = 1,
+                                     .threads_per_stage = or_else(config->n_threads, 1),
                                      .devices = config->devices,
                                      .epoch = 1,
                                      .wrap = config->wrap,
@@ -81,6 +81,7 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .control_bytes = config->control_bytes,
                          .kv_type = MR_TYPE_F16,
                          .fast_numerics = config->devices.is_fast,
+                         .counts_uses = config->counts_uses,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};
     return mr_job_create(&job, &rig->job, err);

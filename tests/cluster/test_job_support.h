@@ -28,6 +28,7 @@ typedef struct job_rig_config {
     const job_model *model;
     const char *stage_path; /* the file that the stages open; NULL: the model's file */
     int32_t n_stages;
+    int32_t n_threads;                                         /* of each stage; 0: 1 */
     int32_t max_rows, max_sequences, max_context, n_kv_blocks; /* 0: 64, 4, 64, 16 */
     bool synthetic;                                            /* stages compute nothing */
     int64_t synthetic_ns;                                      /* time that a synthetic stage sleeps in each step */
@@ -35,6 +36,7 @@ typedef struct job_rig_config {
     double token_s;                                            /* of mr_job_config */
     size_t control_bytes;                                      /* of mr_job_config */
     mr_devices_config devices;                                 /* of each stage */
+    bool counts_uses;                                          /* of mr_job_config */
     int64_t *n_rows;                                           /* counts the rows of finished steps; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
     void *wrap_ctx;

@@ -104,6 +104,11 @@ static void test_order_of_messages(void **state) {
     bench_start(&b, 0);
     bench_close(&b, 0, 1);
     bench_expect(&b, MR_E_PROTOCOL, "close sequence: slot is 0");
+    Millrace__ReportUses report_uses = MILLRACE__REPORT_USES__INIT;
+    const Millrace__Control ask = mr_msg_control_of(&report_uses.base);
+    bench_start(&b, 0);
+    bench_control(&b, &ask);
+    bench_expect(&b, MR_E_PROTOCOL, "counts of uses are wanted before the plan");
     bench_start(&b, 0);
     bench_plan(&b, 1, NULL);
     bench_plan(&b, 1, NULL);

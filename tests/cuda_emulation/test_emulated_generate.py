@@ -5,11 +5,15 @@ that is too old, of a host without a device, and of a device that fails or has l
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
-import wide_gguf
-from hosts import program_path, run_ranks
+TESTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+sys.path.insert(0, os.path.join(TESTS, "cli"))
+import tiny_model  # noqa: E402 (after the path)
+import wide_gguf  # noqa: E402 (after the path)
+from hosts import program_path, run_ranks  # noqa: E402 (after the path)
 
 BIN = program_path()
 EMULATED_BIN = os.path.abspath(os.environ["MILLRACE_EMULATED_BIN"])
@@ -76,6 +80,32 @@ class Generate(unittest.TestCase):
 
     def test_a_device_that_fails(self):
         self.check_fails(["'CUDA device 0, emulated GPU'", "LAUNCH_FAILED"], cuda="break_at=40")
+
+    def test_the_counts_of_the_cpu(self):
+        """Routers on the device, with the experts there or in the host's memory; predictors of neurons on the CPU."""
+        sparse = tiny_model.make(os.path.join(FOLDER.name, "sparse.gguf"), predictor=16)
+        text = os.path.join(FOLDER.name, "text.txt")
+        with open(text, "w", encoding="ascii") as f:
+            f.write("The miller of Otterby had a wheel of stone. " * 2)
+        for model in (os.path.join(TESTS, "golden", "arch", "qwen3moe.gguf"), sparse):
+            found, plan = [], os.path.join(FOLDER.name, "plan.json")
+            run(BIN, "plan", model, "--stages", "2", "--save", plan, "--measure", "off").check_returncode()
+            with open(plan, encoding="utf-8") as f:
+                split = json.load(f)
+            for stage in split["stages"]:
+                n = stage["last_layer"] - stage["first_layer"] + 1
+                stage.update({"device_layers": n, "host_experts": n - 1})
+            with open(plan, "w", encoding="utf-8") as f:
+                json.dump(split, f)
+            for program, args in ((BIN, []), (EMULATED_BIN, [*CUDA, "--chunk", "7"]),
+                                  (EMULATED_BIN, [*CUDA, "--plan", plan])):
+                out = os.path.join(FOLDER.name, "counts.json")
+                done = run(program, "profile", model, "-f", text, "-o", out, "--ctx", "40", *args)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                with open(out, "rb") as f:
+                    found.append(f.read())
+                os.unlink(out)
+            self.assertEqual(found[1:], found[:1] * 2, model)
 
     @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
     def test_ranks(self):

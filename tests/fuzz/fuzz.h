@@ -27,5 +27,7 @@ int mr_fuzz_gbnf(const uint8_t *data, size_t size);
 int mr_fuzz_schema(const uint8_t *data, size_t size);
 /* Parses the bytes as a chat template, and renders it. */
 int mr_fuzz_jinja(const uint8_t *data, size_t size);
+/* Reads the bytes as a profile of experts or neurons, and orders the counts of its layers. */
+int mr_fuzz_profile(const uint8_t *data, size_t size);
 
 #endif

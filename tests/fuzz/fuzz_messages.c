@@ -112,6 +112,7 @@ static void use_control(const Millrace__Control *c) {
         break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
+    case MILLRACE__CONTROL__BODY_REPORT_USES:
         break;
     default:
         MR_ASSERT(!"a body that is none has passed");
@@ -175,6 +176,14 @@ static void use_step_sums(const Millrace__StepSums *s) {
     for (size_t i = 0; i < s->n_steps; i++)
         if (s->steps[i] > 0)
             vocabulary[(s->rows[i] / s->steps[i] + s->ns[i] / s->rows[i]) % 1000]++;
+}
+
+static void use_counts(const Millrace__UseCounts *m) {
+    stages[m->stage]++;
+    MR_ASSERT((m->n_counts == 0) == (m->ended != 0));
+    MR_ASSERT(m->layer < MR_MAX_LAYERS && m->first + m->n_counts <= m->n && m->n <= MR_MAX_USED);
+    for (size_t i = 0; i < m->n_counts; i++)
+        vocabulary[m->counts[i] % 1000] += m->counts[i] <= m->rows;
 }
 
 static void use_times(const Millrace__Times *t) {
@@ -247,6 +256,9 @@ static void use_report(const Millrace__Report *r) {
         break;
     case MILLRACE__REPORT__BODY_STEP_SUMS:
         use_step_sums(r->step_sums);
+        break;
+    case MILLRACE__REPORT__BODY_USE_COUNTS:
+        use_counts(r->use_counts);
         break;
     default:
         MR_ASSERT(!"a body that is none has passed");

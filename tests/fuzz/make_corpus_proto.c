@@ -54,6 +54,9 @@ static void save_messages(void) {
         samples_init(&s, 1, body);
         save_message(&s, REPORT, "report", body);
     }
+    samples_init(&s, MILLRACE__CONTROL__BODY_REPORT_USES, MILLRACE__REPORT__BODY_USE_COUNTS);
+    save_message(&s, CONTROL, "control", MILLRACE__CONTROL__BODY_REPORT_USES);
+    save_message(&s, REPORT, "report", MILLRACE__REPORT__BODY_USE_COUNTS);
     save_message(&s, TOKENS, "tokens", 1);
     save_message(&s, FILE_REQUEST, "file", 1);
 }

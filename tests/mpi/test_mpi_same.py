@@ -116,6 +116,32 @@ class Samplers(Case):
                 self.assertEqual(json.loads(done.stdout)["sequences"], want, str(done))
 
 
+class Profile(Case):
+    """The counts of one process, of any number of ranks and rows of a step. Not every layer has experts."""
+
+    ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+
+    def test_ranks(self):
+        out = self.path("counts.json")
+        for name in ("qwen3moe", "deepseek2"):
+            args = ["profile", os.path.join(self.ROOT, "golden", "arch", f"{name}.gguf"), "-f",
+                    os.path.join(self.ROOT, "data", "perplexity.txt"), "-o", out, "--cut"]
+            want = None
+            for n, cut, chunk in ((0, "1", 64), (1, None, 7), (2, "1", 160), (3, "2,3", 7), (3, None, 160)):
+                command = (args + [cut] if cut and n else args[:-1]) + ["--chunk", str(chunk)]
+                if n:
+                    self.good(n, command)
+                else:
+                    subprocess.run([BIN, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
+                                   timeout=LIMIT_S)
+                with open(out, "rb") as f:
+                    found = f.read()
+                os.unlink(out)
+                want = want or found
+                self.assertTrue(found == want, (name, n, cut, chunk))
+                self.assertGreater(json.loads(found)["rows"], 1000)
+
+
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Demo(Case):
     """Through shared memory, and what else mpirun finds best."""

@@ -18,7 +18,9 @@ static void note_copy(const mr_graph *g, int32_t tensor, size_t *bytes) {
 /* Builds and plans the graph of one bucket. */
 static mr_status build_bucket(mr_stage *s, int32_t max_rows, stage_bucket *out, mr_err *err) {
     int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
-    mr_stage_shape shape = {.max_rows = max_rows, .max_out_rows = max_out};
+    mr_stage_shape shape = {.max_rows = max_rows,
+                            .max_out_rows = max_out,
+                            .choices = use_counts_choices(s->uses, (int32_t)(out - s->buckets))};
     mr_graph_stats stats;
     out->max_rows = max_rows;
     mr_status status =
@@ -200,7 +202,8 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a stage");
     s->config = *config;
     s->reuses_graphs = mr_graph_reuse_wanted();
-    s->needs_host = !s->reuses_graphs; /* a graph is not built anew while it runs */
+    /* A graph is not built anew while it runs, and choices are read before the next step overwrites them. */
+    s->needs_host = !s->reuses_graphs || config->counts_uses;
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
     mr_weights_desc weights = {.gguf = config->gguf,
@@ -212,6 +215,8 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = mr_stage_state_create(config, &s->backends, &s->state, err);
+    if (status == MR_OK && config->counts_uses)
+        status = use_counts_create(config->range, STAGE_MAX_BUCKETS, &s->uses, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
@@ -253,6 +258,8 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
         status = place_buckets(s, err);
     if (status == MR_OK)
         status = create_slots(s, err);
+    if (status == MR_OK && s->uses)
+        status = use_counts_allocate(s->uses, s->n_buckets - 1, s->buckets[s->n_buckets - 1].graph, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
@@ -274,6 +281,7 @@ void mr_stage_destroy(mr_stage *s) {
         s->backends.at[b]->ops->buffer_destroy(s->backends.at[b], s->work[b]);
     mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
+    use_counts_destroy(s->uses);
     mr_free(s->row_arrays);
     mr_free(s->only_top);
     mr_free(s->zeros);
@@ -289,7 +297,7 @@ static size_t pages_of(size_t bytes) {
 }
 
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
-    mr_stage_sizes sizes = {.work_bytes = MR_STAGE_STEPS * bytes_of_slot(s)};
+    mr_stage_sizes sizes = {.work_bytes = MR_STAGE_STEPS * bytes_of_slot(s) + use_counts_bytes(s->uses)};
     for (int32_t b = 0; b < s->backends.n; b++) {
         mr_stage_bytes bytes = {.weights = mr_weights_bytes_on(s->weights, b),
                                 .kv = mr_stage_state_kv_bytes(s->state, b),

@@ -44,6 +44,7 @@ typedef struct mr_stage_config {
     /* For mr_stage_works. It has no effect if each step runs on one backend alone. */
     bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
+    bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
 
@@ -139,5 +140,16 @@ const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n);
 const float *mr_stage_logits(const mr_stage *s, int32_t out_row);
 const mr_top *mr_stage_top(const mr_stage *s, int32_t out_row);
 const float *mr_stage_hidden(const mr_stage *s, int32_t i);
+
+/* How many rows of all ended steps have used each expert or neuron of a layer. */
+typedef struct mr_use_counts {
+    int32_t layer;    /* of the model */
+    bool is_neurons;  /* of a sparse feed-forward part; false: experts */
+    int32_t n;        /* experts or neurons of the layer */
+    uint64_t n_rows;  /* that the layer has computed */
+    uint64_t *counts; /* [n] */
+} mr_use_counts;
+/* The layers with experts or with a sparse feed-forward part, [*out_n] in order. None without config.counts_uses. */
+const mr_use_counts *mr_stage_use_counts(const mr_stage *s, int32_t *out_n);
 
 #endif

@@ -6,6 +6,7 @@
 #include "backends/pinned.h"
 #include "worker/stage/stage.h"
 #include "worker/stage/stage_state.h"
+#include "worker/stage/use_counts.h"
 
 enum { STAGE_MAX_BUCKETS = 16 };
 
@@ -57,6 +58,7 @@ struct mr_stage {
     /* Of the copies of a slot; 0: these results lie in the host's memory. */
     size_t top_bytes, logits_bytes, hidden_bytes;
     mr_pinned staging; /* of the records and copies of all slots */
+    use_counts *uses;  /* NULL: nothing is counted */
     float *zeros;      /* [the longest row]: each result row of a synthetic stage; else NULL */
 };
 

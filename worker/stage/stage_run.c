@@ -168,11 +168,18 @@ bool mr_stage_has_read(const mr_stage *s) {
     return read;
 }
 
+static mr_status count_uses(mr_stage *s, const stage_slot *slot, mr_err *err) {
+    const stage_bucket *b = slot->bucket;
+    return use_counts_add(s->uses, (int32_t)(b - s->buckets), b->graph, slot->rows.n_rows, err);
+}
+
 mr_status mr_stage_poll(mr_stage *s, int64_t deadline_ns, bool *out_ended, mr_err *err) {
     bool ended = s->n_started > s->n_ended;
     mr_status status = MR_OK;
     if (ended && !s->config.synthetic)
         status = mr_graph_poll(slot_of(s, s->n_ended)->flight, deadline_ns, &ended, err);
+    if (ended && status == MR_OK && s->uses)
+        status = count_uses(s, slot_of(s, s->n_ended), err);
     s->n_ended += status != MR_OK || ended;
     if (status == MR_OK)
         *out_ended = ended;
@@ -202,6 +209,10 @@ int64_t mr_stage_device_ns(const mr_stage *s) {
 const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n) {
     *out_n = 0;
     return s->notes_works ? mr_graph_works(last_ended(s)->bucket->graph, out_n) : NULL;
+}
+
+const mr_use_counts *mr_stage_use_counts(const mr_stage *s, int32_t *out_n) {
+    return use_counts_layers(s->uses, out_n);
 }
 
 static const void *row_of(const stage_result *r, int32_t row) {

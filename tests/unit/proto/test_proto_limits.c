@@ -227,6 +227,52 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(SECONDS, phase_ns[5] = MR_MAX_PHASE_NS + 1, "the time of phase 5 is");
 }
 
+static void test_use_counts_limits(void **state) {
+    (void)state;
+    BROKEN_REPORT(USE_COUNTS, use_counts.stage = 4, "use counts: stage is 4");
+    BROKEN_REPORT(USE_COUNTS, use_counts.layer++, "layer is 65536, allowed is below 65536");
+    BROKEN_REPORT(USE_COUNTS, use_counts.n = 0, "n is 0, allowed is 1 to 4194304");
+    BROKEN_REPORT(USE_COUNTS, use_counts.n++, "n is 4194305");
+    BROKEN_REPORT(USE_COUNTS, use_counts.rows++, "rows is 1099511627777, allowed is 0 to 1099511627776");
+    BROKEN_REPORT(USE_COUNTS, use_counts.n_counts = 0, "the number of counts is 0, allowed is 1 to 4096");
+    BROKEN_REPORT(USE_COUNTS, use_counts.first++, "first + the number of counts is 4194305, allowed is 1 to 4194304");
+    BROKEN_REPORT(USE_COUNTS, use_counts.first = UINT32_MAX, "first + the number of counts is 4294967298");
+    BROKEN_REPORT(USE_COUNTS, counts[1]++, "a count is 1099511627777, allowed is 0 to 1099511627776");
+    BROKEN_REPORT(USE_COUNTS, use_counts.rows--, "a count is 1099511627776, allowed is 0 to 1099511627775");
+    BROKEN_REPORT(USE_COUNTS, use_counts.ended = true, "n is 4194304, allowed is 0 to 0");
+}
+
+/* The message behind the counts has none, and there may be none at all. */
+static void test_end_of_use_counts(void **state) {
+    (void)state;
+    samples s;
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_USE_COUNTS);
+    s.use_counts.n = s.use_counts.first = 0;
+    s.use_counts.n_counts = 0;
+    s.use_counts.ended = true;
+    expect_accepted(&s, REPORT);
+    s.use_counts.first = 1;
+    expect_refused(&s, REPORT, "first + the number of counts is 1, allowed is 0 to 0");
+    s.use_counts.n_counts = 1;
+    expect_refused(&s, REPORT, "the number of counts is 1, allowed is 0 to 0");
+}
+
+/* The most counts of a report fit it, also where each of them is as long as can be. */
+static void test_many_use_counts(void **state) {
+    (void)state;
+    samples s;
+    static uint64_t counts[MR_USE_COUNTS_AT_ONCE + 1];
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_USE_COUNTS);
+    s.use_counts.first = 0;
+    s.use_counts.counts = counts;
+    for (int i = 0; i < MR_USE_COUNTS_AT_ONCE; i++)
+        counts[i] = MR_MAX_COUNTED_ROWS;
+    s.use_counts.n_counts = MR_USE_COUNTS_AT_ONCE;
+    expect_accepted(&s, REPORT);
+    s.use_counts.n_counts++;
+    expect_refused(&s, REPORT, "the number of counts is 4097");
+}
+
 static void test_step_sums_limits(void **state) {
     (void)state;
     BROKEN_REPORT(STEP_SUMS, step_sums.stage = 4, "step sums: stage is 4");
@@ -395,19 +441,14 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),
-        cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits),
-        cmocka_unit_test(test_facts_limits),
-        cmocka_unit_test(test_device_facts_limits),
-        cmocka_unit_test(test_every_status_is_known),
-        cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_step_sums_limits),      cmocka_unit_test(test_use_counts_limits),
+        cmocka_unit_test(test_end_of_use_counts),     cmocka_unit_test(test_many_use_counts),
+        cmocka_unit_test(test_facts_limits),          cmocka_unit_test(test_device_facts_limits),
+        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

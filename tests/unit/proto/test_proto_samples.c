@@ -34,6 +34,7 @@ static void plan_init(samples *s) {
     s->plan.max_context = MR_MAX_CONTEXT;
     s->plan.ring_slots = MR_MAX_RING_SLOTS;
     s->plan.map_weights = true;
+    s->plan.counts_uses = true;
     s->plan.fast_numerics = true;
 }
 
@@ -219,6 +220,19 @@ static void step_sums_init(samples *s) {
     s->step_sums.round_ns = MR_MAX_PHASE_NS;
 }
 
+static void use_counts_init(samples *s) {
+    s->use_counts = (Millrace__UseCounts)MILLRACE__USE_COUNTS__INIT;
+    s->use_counts.stage = 3;
+    s->use_counts.layer = MR_MAX_LAYERS - 1;
+    s->use_counts.neurons = true;
+    s->use_counts.n = MR_MAX_USED;
+    s->use_counts.rows = MR_MAX_COUNTED_ROWS;
+    s->use_counts.first = MR_MAX_USED - 3;
+    s->use_counts.n_counts = 3;
+    s->use_counts.counts = s->counts;
+    s->counts[1] = MR_MAX_COUNTED_ROWS;
+}
+
 static void facts_init(samples *s) {
     s->measure = (Millrace__Measure)MILLRACE__MEASURE__INIT;
     s->measure.kv_type = 8;
@@ -275,11 +289,13 @@ void samples_init(samples *s, int control_body, int report_body) {
     hello_init(s);
     spans_init(s);
     step_sums_init(s);
+    use_counts_init(s);
     facts_init(s);
     s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
     s->start = (Millrace__Start)MILLRACE__START__INIT;
     s->start.epoch = UINT32_MAX;
     s->ping = (Millrace__Ping)MILLRACE__PING__INIT;
+    s->report_uses = (Millrace__ReportUses)MILLRACE__REPORT_USES__INIT;
     s->share = (Millrace__ShareFile)MILLRACE__SHARE_FILE__INIT;
     s->share.n_askers = 2;
     s->share.askers = s->peers;
@@ -323,6 +339,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->control.measure = &s->measure;
     else if (control_body == MILLRACE__CONTROL__BODY_PROBE)
         s->control.probe = &s->probe;
+    else if (control_body == MILLRACE__CONTROL__BODY_REPORT_USES)
+        s->control.report_uses = &s->report_uses;
     else
         s->control.ping = &s->ping;
     if (report_body == MILLRACE__REPORT__BODY_READY)
@@ -339,6 +357,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.spans = &s->spans;
     else if (report_body == MILLRACE__REPORT__BODY_STEP_SUMS)
         s->report.step_sums = &s->step_sums;
+    else if (report_body == MILLRACE__REPORT__BODY_USE_COUNTS)
+        s->report.use_counts = &s->use_counts;
     else if (report_body == MILLRACE__REPORT__BODY_FACTS)
         s->report.facts = &s->facts;
     else if (report_body == MILLRACE__REPORT__BODY_LINK)

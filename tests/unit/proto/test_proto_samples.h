@@ -32,6 +32,7 @@ typedef struct samples {
     Millrace__Shutdown shutdown;
     Millrace__Start start;
     Millrace__Ping ping;
+    Millrace__ReportUses report_uses;
     Millrace__ShareFile share;
     uint32_t peers[2];
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_points[MR_MAX_FILE_PARTS];
@@ -56,6 +57,8 @@ typedef struct samples {
     Millrace__StepSums step_sums;
     uint32_t sum_steps[3];
     uint64_t sum_rows[3], sum_ns[3];
+    Millrace__UseCounts use_counts;
+    uint64_t counts[3];
     Millrace__Facts facts;
     Millrace__DeviceFacts device;
     char device_name[65];

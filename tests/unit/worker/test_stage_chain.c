@@ -70,6 +70,7 @@ static void create_stage(chain *p, int32_t idx, int32_t first, int32_t last) {
         .n_kv_blocks = CHAIN_SEQUENCES * p->blocks_each + 1,
         .kv_type = p->config.kv_type,
         .map_weights = p->config.map_weights,
+        .counts_uses = p->config.counts_uses,
         .devices = p->config.devices,
         .expert_order = p->config.expert_order,
         .notes_works = p->config.notes_works,
