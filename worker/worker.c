@@ -5,12 +5,14 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "worker/files/file_layers.h"
+#include "worker/stage/expert_order.h"
 #include "worker/worker_internal.h"
 
 enum {
-    PLAN_ARENA_BYTES = 256 << 10, /* for messages before the plan, which sets the limits */
+    PLAN_ARENA_BYTES = 512 << 10, /* for messages before the plan, which sets the limits */
     LOOK_NS = 50000,              /* between two looks for messages while a device works */
 };
 
@@ -108,6 +110,12 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
         *device = (mr_devices_share){(int32_t)s->device_layers, (int32_t)s->host_experts, (int32_t)s->device_experts};
+        if (s->n_held_experts > 0) {
+            mr_status status = mr_expert_order_make(s->held_experts, device, range->last - range->first,
+                                                    w->info.n_experts, &w->expert_order, err);
+            if (status != MR_OK)
+                return status;
+        }
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,
@@ -218,6 +226,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
+                              .expert_order = w->expert_order,
                               .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
@@ -357,6 +366,7 @@ static void finish(worker *w) {
     for (int32_t i = 0; i < MR_STAGE_STEPS; i++)
         mr_arena_destroy(w->steps[i].arena);
     mr_arena_destroy(w->tokens_arena);
+    mr_free(w->expert_order);
     mr_gguf_close(w->gguf);
 }
 

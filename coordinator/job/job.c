@@ -2,6 +2,7 @@
  * checks new sequences, and stops the stages. job_queue.c, job_prefix.c and job_run.c hold the rest of the job. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/job.h"
+#include "coordinator/job/hot_experts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -165,10 +166,15 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     Millrace__StageRange **range_ptrs = mr_alloc_array((size_t)n, sizeof(Millrace__StageRange *));
     mr_status status = MR_OK;
     bool ready = false;
+    mr_hot_experts hot = {0};
     if (!ranges || !range_ptrs) {
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %d stages", n);
         goto out;
     }
+    status = mr_hot_experts_list(&job->plan, job->config.profile, &hot, err);
+    if (status != MR_OK)
+        goto out;
+    uint32_t *next_hot = hot.at;
     for (int32_t i = 0; i < n; i++) {
         millrace__stage_range__init(&ranges[i]);
         ranges[i].rank = (uint32_t)job->plan.stages[i].rank;
@@ -179,6 +185,9 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->plan.stages[i].synthetic_row_ns;
+        ranges[i].held_experts = next_hot;
+        ranges[i].n_held_experts = hot.n[i];
+        next_hot += hot.n[i];
         range_ptrs[i] = &ranges[i];
     }
     Millrace__Plan plan = MILLRACE__PLAN__INIT;
@@ -205,6 +214,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     if (status == MR_OK)
         status = mr_stage_links_send(job->links, &message, NULL, err);
 out:
+    mr_hot_experts_deinit(&hot);
     mr_free(ranges);
     mr_free(range_ptrs);
     return status;

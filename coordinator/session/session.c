@@ -531,6 +531,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .silent = note_silent,
                             .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
                             .on_spans_ctx = s,
+                            .profile = s->facts.profile.n_layers > 0 ? &s->facts.profile : NULL,
                             .counts_uses = s->counts_uses,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,

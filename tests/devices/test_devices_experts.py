@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers on a device whose experts stay in the host's memory, all of them or some: the bits of the CPU, what is measured
 and planned, and plan files that cannot be."""
+import glob
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from hosts import run_ranks
 BIN = os.path.abspath(os.environ["MILLRACE_DEVICES_BIN"])
 FOLDER = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "golden", "arch")
 IDS = os.path.join(FOLDER, "ids.txt")
+TEXT = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "data", "perplexity.txt")
 LIMIT_S = 300  # of one command; sanitizer builds on busy machines are slow
 
 
@@ -107,6 +109,24 @@ class Experts(unittest.TestCase):
             with open(out, "rb") as f:
                 self.assertEqual(f.read(), want, n_ranks)
             os.unlink(out)
+
+    def test_bits_with_a_profile(self):
+        """The device gets the experts that the profile in the cache names. Ranks without the profile hear of them."""
+        model = os.path.join(FOLDER, "gpt-oss-mxfp4.gguf")
+        want = self.logits(model, "--backend", "cpu")
+        self.run_it("profile", model, "-f", TEXT, "--ctx", "64", "--backend", "cpu")
+        path, = glob.glob(os.path.join(self.folder.name, "profile-*.json"))
+        with open(path, encoding="utf-8") as f:
+            profile = json.load(f)
+        for layer in profile["layers"]:  # the last experts are used most
+            n = len(layer["counts"])
+            layer["counts"] = [profile["rows"] * e // n for e in range(n)]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(profile, f)
+        for n_stages in (1, 3):
+            self.shared_plan(model, n_stages, 2)
+            got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
+            self.assertEqual(got, want, n_stages)
 
     def test_trace_of_both_sides(self):
         """A row of the trace for the phases of the stage, one for its CPU and one for its device."""

@@ -43,6 +43,8 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[1].device_layers = 11, "stage 1: device_layers is 11, allowed is 0 to 10");
     BROKEN_CONTROL(PLAN, stage[1].host_experts = 9, "stage 1: host_experts is 9, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].device_experts = 1, "stage 1: device_experts is 1, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[2].held_experts[3] = 4096, "stage 2: held_experts 3 is 4096, allowed is below 4096");
+    BROKEN_CONTROL(PLAN, stage[2].n_held_experts--, "stage 2: the number of held_experts is 3, allowed is 4 to 4");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
 }
 
@@ -52,6 +54,8 @@ static void test_synthetic_plan_limits(void **state) {
     samples s;
     samples_init(&s, MILLRACE__CONTROL__BODY_PLAN, 1);
     s.plan.synthetic = true;
+    s.stage[2].device_layers = s.stage[2].host_experts = s.stage[2].device_experts = 0;
+    s.stage[2].n_held_experts = 0;
     s.stage[1].last_layer = s.stage[1].first_layer;
     s.stage[2].first_layer = s.stage[1].first_layer;
     s.plan.max_rows = 10;

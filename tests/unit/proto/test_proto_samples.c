@@ -24,6 +24,12 @@ static void plan_init(samples *s) {
         s->stages[i] = &s->stage[i];
     }
     s->plan.epoch = 7;
+    s->stage[2].device_layers = 3;
+    s->stage[2].host_experts = s->stage[2].device_experts = 2;
+    s->stage[2].held_experts = s->held_experts;
+    s->stage[2].n_held_experts = 4;
+    for (uint32_t i = 0; i < 4; i++)
+        s->held_experts[i] = 4095 - i;
     s->plan.n_stages = 3;
     s->plan.stages = s->stages;
     s->plan.n_kv_blocks = MR_MAX_KV_BLOCKS;
