@@ -1,5 +1,5 @@
-/* coordinator/job/hot_experts.c - lists the experts that devices get, by the profile of the model. The lists travel with
- * the plan, so that the other ranks need no profile. */
+/* coordinator/job/hot_experts.c - lists the experts that devices get, by the profile of the model. The lists travel
+ * with the plan, so that the other ranks need no profile. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/job/hot_experts.h"
 
