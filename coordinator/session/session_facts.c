@@ -51,7 +51,8 @@ static mr_status find_profile(mr_session *s, mr_err *err) {
     mr_session_facts *f = &s->facts;
     if (s->info.n_experts == 0 || !mr_devices_may_hold_layers(&s->devices) ||
         !mr_profile_find(mr_options_text(s->options, MR_OPTION_CACHE_DIR), mr_session_model_digest(s), &s->info,
-                         &f->profile))
+                         &f->profile) ||
+        f->profile.n_layers == 0) /* the model has experts, and no layer has them */
         return MR_OK;
     f->expert_shares = mr_alloc_array((size_t)s->info.n_experts + 1, sizeof *f->expert_shares);
     return f->expert_shares ? mr_profile_shares(&f->profile, f->expert_shares, err)
