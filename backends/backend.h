@@ -85,6 +85,9 @@ typedef struct mr_backends {
     int32_t whole_layers[MR_MAX_BACKENDS];
     /* The last host_experts[i] of the whole_layers[i] layers leave their experts' matrices to the last backend. */
     int32_t host_experts[MR_MAX_BACKENDS];
+    /* Of the experts of each of these layers, at[i] holds so many, too, and computes their part. Which ones these are
+     * may change between steps (engine/model/model.h). */
+    int32_t device_experts[MR_MAX_BACKENDS];
     /* Of each sparse feed-forward part of the whole_layers[i] layers, the last cold_partitions[i] partitions of neurons
      * (rule S) lie on the last backend. At most all of them. */
     int32_t cold_partitions[MR_MAX_BACKENDS];

@@ -8,11 +8,12 @@
 enum {
     MR_MAX_STAGES = 1024,
     MR_MAX_LAYERS = 1 << 16,
-    /* Partitions of neurons of one feed-forward part. */
-    MR_MAX_PARTITIONS = 1 << 14,
-    MR_MAX_SEQUENCES = 4096, /* sequence slots, over all micro-batches */
-    MR_MAX_STEP_ROWS = 4096, /* rows of one micro-batch */
-    MR_ROW_CLASSES = 13,     /* classes of steps by their rows: up to 1, 2, 4 ... 4096 */
+    MR_MAX_EXPERTS = 4096,         /* of a layer */
+    MR_MAX_HELD_EXPERTS = 1 << 15, /* numbers of experts in a plan */
+    MR_MAX_PARTITIONS = 1 << 14,   /* of the neurons of one feed-forward part */
+    MR_MAX_SEQUENCES = 4096,       /* sequence slots, over all micro-batches */
+    MR_MAX_STEP_ROWS = 4096,       /* rows of one micro-batch */
+    MR_ROW_CLASSES = 13,           /* classes of steps by their rows: up to 1, 2, 4 ... 4096 */
     /* Steps in flight; and steps in flight between two neighbours, each with a buffer for the activations of a step. */
     MR_MAX_RING_SLOTS = 2 * MR_MAX_STAGES + 4,
     MR_MAX_HOP_SLOTS = 256,

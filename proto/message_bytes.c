@@ -29,8 +29,9 @@ enum {
     (8 * (size_t)HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +                  \
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
 
-#define RANGE_BYTES (5 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
-#define PLAN_BYTES (16 * (size_t)HEAD + MR_MAX_STAGES * RANGE_BYTES)
+/* The number of an expert takes two bytes. */
+#define RANGE_BYTES (8 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
+#define PLAN_BYTES (17 * (size_t)HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
 
 /* Checks with every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
 enum { MOST_ID_BYTES = 3, MOST_BLOCK_BYTES = 4 };

@@ -128,6 +128,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
     in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);
     uint32_t next_layer = 0;
+    uint64_t n_held = 0;
     uint64_t max_synthetic_ns = plan->synthetic ? (uint64_t)MR_MAX_SYNTHETIC_MS * 1000000 : 0;
     c->item = "stage";
     for (size_t i = 0; i < plan->n_stages && c->status == MR_OK; i++) {
@@ -140,6 +141,11 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "device_layers", s->device_layers, 0,
                  plan->synthetic ? 0 : (uint64_t)s->last_layer - s->first_layer);
         in_range(c, "host_experts", s->host_experts, 0, s->device_layers);
+        in_range(c, "device_experts", s->device_experts, 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
+        uint64_t wanted = s->n_held_experts > 0 ? (uint64_t)s->host_experts * s->device_experts : 0;
+        in_range(c, "the number of held_experts", s->n_held_experts, wanted, wanted);
+        in_range(c, "the number of held_experts of the plan", n_held += s->n_held_experts, 0, MR_MAX_HELD_EXPERTS);
+        all_below(c, "held_experts", s->held_experts, s->n_held_experts, MR_MAX_EXPERTS);
         in_range(c, "cold_partitions", s->cold_partitions, 0, s->device_layers > 0 ? MR_MAX_PARTITIONS : 0);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
@@ -355,7 +361,7 @@ static void check_spans(checks *c, const Millrace__Spans *s, const mr_msg_limits
     in_range(c, "the number of rows", s->n_rows, s->n_phase, s->n_phase);
     in_range(c, "the number of starts", s->n_start_ns, s->n_phase, s->n_phase);
     in_range(c, "the number of ends", s->n_end_ns, s->n_phase, s->n_phase);
-    all_below(c, "phase", s->phase, s->n_phase, MR_PHASE_COUNT);
+    all_below(c, "phase", s->phase, s->n_phase, MR_SPAN_KINDS);
     for (size_t i = 0; i < s->n_phase && c->status == MR_OK; i++)
         in_range(c, "end_ns", s->end_ns[i], s->start_ns[i], MAX_CLOCK_NS);
 }

@@ -16,6 +16,10 @@ typedef enum mr_phase {
     MR_PHASE_WIRE, /* reading messages, and packing, checking and sending them */
     MR_PHASE_SAMPLING,
     MR_PHASE_COUNT,
+    /* No phases, but kinds of spans: if both the CPU and a device compute in a step, when each of them did. */
+    MR_SPAN_CPU = MR_PHASE_COUNT,
+    MR_SPAN_DEVICE,
+    MR_SPAN_KINDS,
 } mr_phase;
 
 /* The most time of one phase of one stage, so that the sum over all phases fits int64. */
@@ -23,11 +27,12 @@ typedef enum mr_phase {
 
 /* "compute", "wait-in" and so on. */
 static inline const char *mr_phase_name(mr_phase phase) {
-    static const char *const NAMES[MR_PHASE_COUNT] = {"no-work", "wait-in", "wait-out", "compute", "wire", "sampling"};
+    static const char *const NAMES[MR_SPAN_KINDS] = {"no-work", "wait-in",  "wait-out", "compute",
+                                                     "wire",    "sampling", "cpu",      "device"};
     return NAMES[phase];
 }
 
-/* A stay in one phase. */
+/* A stay in one phase, or the time of one piece of work of the CPU or of a device. */
 typedef struct mr_span {
     int64_t start_ns, end_ns;
     uint64_t step; /* the present step, or the last one */

@@ -5,12 +5,14 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
+#include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "worker/files/file_layers.h"
+#include "worker/stage/expert_order.h"
 #include "worker/worker_internal.h"
 
 enum {
-    PLAN_ARENA_BYTES = 256 << 10, /* for messages before the plan, which sets the limits */
+    PLAN_ARENA_BYTES = 512 << 10, /* for messages before the plan, which sets the limits */
     LOOK_NS = 50000,              /* between two looks for messages while a device works */
 };
 
@@ -91,13 +93,8 @@ static mr_status start(worker *w, mr_err *err) {
     return status;
 }
 
-/* What the plan puts on the device of this rank. */
-typedef struct on_device {
-    int32_t n_layers, n_host_experts, n_cold_partitions; /* as in Millrace__StageRange */
-} on_device;
-
 /* Finds this stage and its neighbours in the plan. */
-static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, on_device *device,
+static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_range *range, mr_devices_share *device,
                             mr_synthetic *synthetic, mr_err *err) {
     w->stage_idx = w->next = w->previous = -1;
     w->n_stages = (int32_t)plan->n_stages;
@@ -112,7 +109,16 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
-        *device = (on_device){(int32_t)s->device_layers, (int32_t)s->host_experts, (int32_t)s->cold_partitions};
+        *device = (mr_devices_share){.n_layers = (int32_t)s->device_layers,
+                                     .n_host_experts = (int32_t)s->host_experts,
+                                     .n_device_experts = (int32_t)s->device_experts,
+                                     .n_cold_partitions = (int32_t)s->cold_partitions};
+        if (s->n_held_experts > 0) {
+            mr_status status = mr_expert_order_make(s->held_experts, device, range->last - range->first,
+                                                    w->info.n_experts, &w->expert_order, err);
+            if (status != MR_OK)
+                return status;
+        }
         *synthetic = (mr_synthetic){.fixed_ns = (int64_t)s->synthetic_fixed_ns,
                                     .row_ns = (int64_t)s->synthetic_row_ns,
                                     .told_to_end = w->config->told_to_end,
@@ -184,7 +190,7 @@ static mr_status load_grammars(worker *w, mr_err *err) {
 }
 
 /* Gives the stage the devices that the numerics of the plan allow, and places its first layers. */
-static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish, mr_stage_config *config,
+static mr_status use_devices(const worker *w, bool fast_numerics, mr_devices_share wish, mr_stage_config *config,
                              mr_err *err) {
     const mr_devices devices = mr_devices_for(w->config->devices, fast_numerics);
     config->devices = devices.list;
@@ -197,10 +203,8 @@ static mr_status use_devices(const worker *w, bool fast_numerics, on_device wish
                           "cold_partitions of the plan is %d, but feed-forward parts of the model have at most %d "
                           "partitions of neurons",
                           wish.n_cold_partitions, mr_model_partitions(&w->info));
-    if (wish.n_layers > 0) {
-        mr_devices_hold(&config->devices, wish.n_layers, wish.n_host_experts);
-        mr_devices_hold_hot(&config->devices, wish.n_cold_partitions);
-    }
+    if (wish.n_layers > 0)
+        mr_devices_hold(&config->devices, wish);
     return MR_OK;
 }
 
@@ -213,7 +217,7 @@ static void tell_whether_it_runs_steps(const worker *w, bool runs_steps) {
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
     mr_synthetic synthetic;
-    on_device device = {0};
+    mr_devices_share device = {0};
     mr_status status = find_place(w, plan, &range, &device, &synthetic, err);
     if (status != MR_OK)
         return status;
@@ -235,6 +239,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .n_kv_blocks = (int32_t)plan->n_kv_blocks,
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
+                              .expert_order = w->expert_order,
+                              .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
     status = use_devices(w, plan->fast_numerics, device, &config, err);
@@ -375,6 +381,7 @@ static void finish(worker *w) {
     for (int32_t i = 0; i < MR_STAGE_STEPS; i++)
         mr_arena_destroy(w->steps[i].arena);
     mr_arena_destroy(w->tokens_arena);
+    mr_free(w->expert_order);
     mr_gguf_close(w->gguf);
 }
 

@@ -28,6 +28,7 @@ typedef struct worker {
     const mr_worker_config *config;
     mr_gguf *gguf;
     mr_model_info info;
+    int32_t *expert_order; /* of the plan, for the stage; NULL: the plan has none */
     int32_t stage_idx, n_stages;
     int32_t head, next, previous, tail_peer; /* endpoints; next, previous: -1: none */
     uint32_t max_out_rows;

@@ -144,6 +144,15 @@ static mr_status send_activations(worker *w, const worker_step *s, mr_err *err) 
     return mr_outbox_send(w->x_out, &frame, err);
 }
 
+/* Adds what the CPU and devices did in the step to a trace. */
+static void note_works(worker *w) {
+    int32_t n = 0;
+    const mr_graph_work *works = mr_stage_works(w->stage, &n);
+    for (int32_t i = 0; i < n; i++)
+        mr_stage_clock_add_work(&w->clock, works[i].is_host ? MR_SPAN_CPU : MR_SPAN_DEVICE, works[i].start_ns,
+                                works[i].end_ns);
+}
+
 /* Notes the time, rows and bytes of a step that was run and sent. Times of waiting for send buffers do not count. If a
  * device has run the step, the host has worked meanwhile, and the slower of the two says when a next step ends. */
 static mr_status note_step(worker *w, const worker_step *s, mr_err *err) {
@@ -153,6 +162,7 @@ static mr_status note_step(worker *w, const worker_step *s, mr_err *err) {
         ns = device_ns > s->host_ns ? device_ns : s->host_ns;
         mr_stage_clock_add_step(&w->clock, s->plan->step, s->n_rows, device_ns, now_ns);
     }
+    note_works(w);
     mr_step_sums_add(&w->sums, s->n_rows, ns);
     uint64_t bytes = (uint64_t)s->n_rows * (uint64_t)w->info.d_model * sizeof(float);
     w->in_bytes += w->x_in ? bytes : 0;

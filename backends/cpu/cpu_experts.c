@@ -19,6 +19,12 @@ static mr_expert_rows lists_of(const cpu_node *n, const mr_tensor *lists) {
     return mr_expert_rows_at(cpu_data(lists), n_experts, (lists->ne[0] - n_experts - 1) / 2);
 }
 
+/* The number of an expert among the matrices of a backend. -1: the backend has none for the expert. places: as
+ * EXPERT_ROWS reads them, or NULL. */
+static int32_t place_of(const mr_tensor *places, int32_t expert) {
+    return places ? cpu_int_row(places, 0)[expert] : expert;
+}
+
 /* Sorts the slots by expert, by counting. The slots of one expert stay in ascending order. */
 void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     mr_expert_rows l = lists_of(n, n->out);
@@ -26,13 +32,19 @@ void cpu_run_expert_rows(const cpu_node *n, const mr_run *run) {
     int32_t n_rows = run->n_rows[MR_ROWS_STEP];
     memset(l.first, 0, ((size_t)n_experts + 1) * sizeof *l.first);
     for (int32_t row = 0; row < n_rows; row++)
-        for (int32_t u = 0; u < n_used; u++)
-            l.first[cpu_int_row(n->in[0], row)[u] + 1]++;
+        for (int32_t u = 0; u < n_used; u++) {
+            int32_t place = place_of(n->in[1], cpu_int_row(n->in[0], row)[u]);
+            if (place >= 0)
+                l.first[place + 1]++;
+        }
     for (int32_t e = 0; e < n_experts; e++)
         l.first[e + 1] += l.first[e];
     for (int32_t row = 0; row < n_rows; row++)
         for (int32_t u = 0; u < n_used; u++) {
-            int32_t at = l.first[cpu_int_row(n->in[0], row)[u]]++; /* ends as the first slot of the next expert */
+            int32_t place = place_of(n->in[1], cpu_int_row(n->in[0], row)[u]);
+            if (place < 0)
+                continue;
+            int32_t at = l.first[place]++; /* ends as the first slot of the next expert */
             l.slots[at] = row * n_used + u;
             l.rows[at] = row;
         }
@@ -121,14 +133,16 @@ void cpu_run_expert_matmul(const cpu_backend *be, const cpu_node *n, int32_t idx
 
 void cpu_run_expert_sum(const cpu_node *n, int32_t row) {
     int32_t width = n->out->ne[0], n_used = n->node->params.experts.n_used;
-    const float *weights = (const float *)(const void *)(cpu_int_row(n->in[1], row) + n_used);
+    const int32_t *experts = cpu_int_row(n->in[1], row);
+    const float *weights = (const float *)(const void *)(experts + n_used);
     const float *add = cpu_float_row(n->in[2], row), *shared = n->in[3] ? cpu_float_row(n->in[3], row) : NULL;
     float *out = cpu_float_row(n->out, row), sum[SUM_COLUMNS];
     for (int32_t first = 0; first < width; first += SUM_COLUMNS) {
         int32_t n_columns = width - first < SUM_COLUMNS ? width - first : SUM_COLUMNS;
         memset(sum, 0, sizeof sum);
         for (int32_t u = 0; u < n_used; u++) {
-            const float *y = cpu_float_row(n->in[0], row * n_used + u) + first, w = weights[u];
+            const mr_tensor *from = place_of(n->in[5], experts[u]) < 0 ? n->in[4] : n->in[0];
+            const float *y = cpu_float_row(from, row * n_used + u) + first, w = weights[u];
             for (int32_t i = 0; i < n_columns; i++)
                 sum[i] += w * y[i];
         }

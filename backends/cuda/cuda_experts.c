@@ -37,7 +37,9 @@ static mr_status plan_route(cuda_builder *b, const cuda_node *n, mr_err *err) {
 }
 
 static bool supports_expert_rows(const mr_tensor *tensors, const mr_node *node) {
-    return cuda_is_rows(&tensors[node->in[0]], MR_TYPE_I32) && tensors[node->out].type == MR_TYPE_I32;
+    bool has_places = node->in[1] != MR_NO_TENSOR;
+    return cuda_is_rows(&tensors[node->in[0]], MR_TYPE_I32) && tensors[node->out].type == MR_TYPE_I32 &&
+           (!has_places || tensors[node->in[1]].type == MR_TYPE_I32);
 }
 
 static mr_status plan_expert_rows(cuda_builder *b, const cuda_node *n, mr_err *err) {
@@ -48,6 +50,7 @@ static mr_status plan_expert_rows(cuda_builder *b, const cuda_node *n, mr_err *e
                                   .n = n_experts,
                                   .n_used = n->node->params.experts.n_used,
                                   .routes = cuda_data(n->in[0]),
+                                  .places = (const int32_t *)(const void *)cuda_data(n->in[1]),
                                   .routes_row_bytes = (uint32_t)n->in[0]->row_bytes,
                                   .first = lists.first,
                                   .slots = lists.slots,
@@ -61,15 +64,16 @@ static mr_status plan_expert_rows(cuda_builder *b, const cuda_node *n, mr_err *e
 }
 
 static bool supports_expert_sum(const mr_tensor *tensors, const mr_node *node) {
-    bool has_shared = node->in[3] != MR_NO_TENSOR;
+    bool has_shared = node->in[3] != MR_NO_TENSOR, has_others = node->in[5] != MR_NO_TENSOR;
     return tensors[node->in[0]].type == MR_TYPE_F32 && cuda_is_rows(&tensors[node->in[1]], MR_TYPE_I32) &&
            cuda_is_rows(&tensors[node->in[2]], MR_TYPE_F32) &&
            (!has_shared || cuda_is_rows(&tensors[node->in[3]], MR_TYPE_F32)) &&
+           (!has_others || (tensors[node->in[4]].type == MR_TYPE_F32 && tensors[node->in[5]].type == MR_TYPE_I32)) &&
            cuda_is_rows(&tensors[node->out], MR_TYPE_F32);
 }
 
 static mr_status plan_expert_sum(cuda_builder *b, const cuda_node *n, mr_err *err) {
-    const mr_tensor *shared = n->in[3];
+    const mr_tensor *shared = n->in[3], *others = n->in[4];
     cuda_expert_sum_args args = {.step = cuda_step_of(b),
                                  .rows = cuda_rows_of(n->out),
                                  .n = n->out->ne[0],
@@ -78,11 +82,14 @@ static mr_status plan_expert_sum(cuda_builder *b, const cuda_node *n, mr_err *er
                                  .routes = cuda_data(n->in[1]),
                                  .add = cuda_data(n->in[2]),
                                  .shared = cuda_data(shared),
+                                 .others = cuda_data(others),
+                                 .places = (const int32_t *)(const void *)cuda_data(n->in[5]),
                                  .out = cuda_data(n->out),
                                  .y_row_bytes = (uint32_t)n->in[0]->row_bytes,
                                  .routes_row_bytes = (uint32_t)n->in[1]->row_bytes,
                                  .add_row_bytes = (uint32_t)n->in[2]->row_bytes,
                                  .shared_row_bytes = shared ? (uint32_t)shared->row_bytes : 0,
+                                 .others_row_bytes = others ? (uint32_t)others->row_bytes : 0,
                                  .out_row_bytes = (uint32_t)n->out->row_bytes};
     const cuda_launch_desc launch = {"cuda_expert_sum", .n_threads = CUDA_ELEMENT_THREADS, .args = &args,
                                      .args_bytes = sizeof args};

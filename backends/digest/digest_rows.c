@@ -178,7 +178,7 @@ static void run_rope(trial *t) {
 
 /* --- Experts ----------------------------------------------------------------------------------------------------- */
 
-enum { EXPERTS = 24, USED = 5, ROUTED_ROWS = 9 };
+enum { EXPERTS = 24, USED = 5, ROUTED_ROWS = 9, PLACES = EXPERTS / 3 };
 
 /* Adds the numbers of experts, then their weights, in which all NaNs count as the same. */
 static void add_routes(trial *t, int32_t routes) {
@@ -230,42 +230,63 @@ static int32_t routes_of(trial *t) {
     return id;
 }
 
+/* Every third expert has a place, the last one the first place. */
+static int32_t places_of(trial *t) {
+    int32_t id = case_tensor(t, MR_TYPE_I32, EXPERTS, 1, MR_STORAGE_STATE, MR_ROWS_FIXED), *places = case_row(t, id, 0);
+    for (int32_t e = 0; e < EXPERTS; e++)
+        places[e] = e % 3 == 2 ? PLACES - 1 - e / 3 : -1;
+    return id;
+}
+
+/* One row and several, of all experts and of those with a place. */
 static void run_expert_rows(trial *t) {
     case_part(t, MR_OP_EXPERT_ROWS, MR_DIGEST_NO_TYPE);
-    for (int32_t n_rows = 1; n_rows <= ROUTED_ROWS; n_rows += ROUTED_ROWS - 1) {
-        mr_node n = case_begin(t, MR_OP_EXPERT_ROWS, n_rows);
-        int32_t most = USED * case_bucket(t);
-        t->n_slots = USED * n_rows;
+    for (int32_t i = 0; i < 4; i++) {
+        mr_node n = case_begin(t, MR_OP_EXPERT_ROWS, i % 2 ? ROUTED_ROWS : 1);
+        int32_t most = USED * case_bucket(t), n_lists = i < 2 ? EXPERTS : PLACES;
+        t->n_slots = USED * t->n_rows;
         n.in[0] = routes_of(t);
-        n.params.experts.n = EXPERTS;
+        if (i >= 2)
+            n.in[1] = places_of(t);
+        n.params.experts.n = n_lists;
         n.params.experts.n_used = USED;
-        n.out = case_tensor(t, MR_TYPE_I32, EXPERTS + 1 + 2 * most, 1, MR_STORAGE_OUTPUT, MR_ROWS_FIXED);
+        n.out = case_tensor(t, MR_TYPE_I32, n_lists + 1 + 2 * most, 1, MR_STORAGE_OUTPUT, MR_ROWS_FIXED);
         if (!case_execute(t, &n) || !case_get(t, n.out, 1))
             continue;
-        mr_expert_rows l = mr_expert_rows_at(t->result, EXPERTS, most);
-        for (int32_t i = 0; i <= EXPERTS; i++)
-            case_add_word(t, (uint32_t)l.first[i]);
-        for (int32_t i = 0; i < t->n_slots; i++)
-            case_add_word(t, (uint64_t)(uint32_t)l.slots[i] << 32 | (uint32_t)l.rows[i]);
+        mr_expert_rows l = mr_expert_rows_at(t->result, n_lists, most);
+        for (int32_t k = 0; k <= n_lists; k++)
+            case_add_word(t, (uint32_t)l.first[k]);
+        for (int32_t k = 0; k < l.first[n_lists] && k < t->n_slots; k++)
+            case_add_word(t, (uint64_t)(uint32_t)l.slots[k] << 32 | (uint32_t)l.rows[k]);
     }
 }
 
-/* With and without a shared expert; the first in place. */
+/* Slots [columns, all slots] with numbers from `at` of the pool on. */
+static int32_t slots_of(trial *t, int32_t columns, int32_t at) {
+    int32_t id = case_tensor(t, MR_TYPE_F32, columns, USED * case_bucket(t), MR_STORAGE_INPUT, MR_ROWS_SLOTS);
+    for (int32_t s = 0; s < t->n_slots; s++)
+        memcpy(case_row(t, id, s), t->pool + 211 * s + at, (size_t)columns * sizeof(float));
+    return id;
+}
+
+/* With and without a shared expert, and with slots that others have computed; the first in place. */
 static void run_expert_sums(trial *t) {
     case_part(t, MR_OP_EXPERT_SUM, MR_DIGEST_NO_TYPE);
-    for (int32_t i = 0; i < 4; i++) {
+    for (int32_t i = 0; i < 6; i++) {
         mr_node n = case_begin(t, MR_OP_EXPERT_SUM, i == 0 ? 1 : ROUTED_ROWS);
-        int32_t columns = i % 2 ? 257 : 33, most = USED * case_bucket(t);
+        int32_t columns = i % 2 ? 257 : 33;
         t->n_slots = USED * t->n_rows;
-        n.in[0] = case_tensor(t, MR_TYPE_F32, columns, most, MR_STORAGE_INPUT, MR_ROWS_SLOTS);
-        for (int32_t s = 0; s < t->n_slots; s++)
-            memcpy(case_row(t, n.in[0], s), t->pool + 211 * s, (size_t)columns * sizeof(float));
+        n.in[0] = slots_of(t, columns, 0);
         n.in[1] = routes_of(t);
         n.in[2] = case_floats(t, 6, columns);
         n.params.experts.n = EXPERTS;
         n.params.experts.n_used = USED;
         if (i > 1)
             n.in[3] = case_floats(t, 70, columns);
+        if (i > 3) {
+            n.in[4] = slots_of(t, columns, 100);
+            n.in[5] = places_of(t);
+        }
         n.out = i == 0 ? n.in[2] : case_result(t, MR_TYPE_F32, columns);
         case_run(t, &n);
     }

@@ -72,6 +72,7 @@ typedef struct mr_job_config {
     /* If set, stages report the time spans of their phases. The times are those of each host's clock. */
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
     void *on_spans_ctx;
+    const mr_profile *profile; /* says which experts devices get. Borrowed for the call; NULL: the first ones */
     bool counts_uses; /* stages count the uses of experts and neurons in each step, for mr_job_collect_profile */
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);

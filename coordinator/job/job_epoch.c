@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdio.h>
 
+#include "coordinator/job/hot_experts.h"
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
@@ -15,20 +16,29 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     Millrace__StageRange **range_ptrs = mr_alloc_array((size_t)n, sizeof(Millrace__StageRange *));
     mr_status status = MR_OK;
     bool ready = false;
+    mr_hot_experts hot = {0};
     if (!ranges || !range_ptrs) {
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %d stages", n);
         goto out;
     }
+    status = mr_hot_experts_list(&job->epoch.plan, job->config.profile, &hot, err);
+    if (status != MR_OK)
+        goto out;
+    uint32_t *next_hot = hot.at;
     for (int32_t i = 0; i < n; i++) {
         millrace__stage_range__init(&ranges[i]);
         ranges[i].rank = (uint32_t)job->epoch.plan.stages[i].rank;
         ranges[i].first_layer = (uint32_t)job->epoch.plan.stages[i].first;
         ranges[i].device_layers = (uint32_t)job->epoch.plan.stages[i].device_layers;
         ranges[i].host_experts = (uint32_t)job->epoch.plan.stages[i].host_experts;
+        ranges[i].device_experts = (uint32_t)job->epoch.plan.stages[i].device_experts;
         ranges[i].cold_partitions = (uint32_t)job->epoch.plan.stages[i].cold_partitions;
         ranges[i].last_layer = (uint32_t)job->epoch.plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_row_ns;
+        ranges[i].held_experts = next_hot;
+        ranges[i].n_held_experts = hot.n[i];
+        next_hot += hot.n[i];
         range_ptrs[i] = &ranges[i];
     }
     Millrace__Plan plan = MILLRACE__PLAN__INIT;
@@ -55,6 +65,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     if (status == MR_OK)
         status = mr_stage_links_send(job->epoch.links, &message, NULL, err);
 out:
+    mr_hot_experts_deinit(&hot);
     mr_free(ranges);
     mr_free(range_ptrs);
     return status;

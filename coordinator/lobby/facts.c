@@ -28,7 +28,7 @@ mr_status mr_facts_init(mr_facts *f, const mr_gguf *gguf, const mr_model_info *i
                            ? mr_model_layer_kinds(gguf, info, MR_MAX_LAYER_KINDS, f->kind, &f->view.n_kinds, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is known of %d ranks", (int)n_ranks);
     if (status == MR_OK)
-        mr_cluster_facts_set_windows(&f->view, info);
+        mr_cluster_facts_set_model(&f->view, info);
     else
         mr_facts_deinit(f);
     return status;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/cluster_facts.h"
 
-void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info) {
+void mr_cluster_facts_set_model(mr_cluster_facts *f, const mr_model_info *info) {
+    f->n_experts = info->n_experts;
     f->n_partitions = mr_model_partitions(info);
     for (int32_t l = 0; l < f->n_layers; l++)
         f->window[f->kind[l]] = mr_model_layer(info, l)->window;
@@ -28,4 +29,24 @@ double mr_cluster_facts_trunk_seconds(const mr_cluster_facts *f, const mr_rank_f
                                       int32_t depth) {
     const mr_measured_device *d = &rank->device;
     return mr_step_times_at(&d->trunk[kind], rows) + d->position_s[kind] * rows * attended(f, kind, depth);
+}
+
+double mr_cluster_facts_experts_seconds(const mr_rank_facts *rank, int32_t kind, double rows) {
+    const mr_measured_device *d = &rank->device;
+    return d->trunk[kind].n > 0 && d->layer[kind].n > 0
+               ? mr_step_times_at(&d->trunk[kind], rows) - mr_step_times_at(&d->layer[kind], rows)
+               : 0;
+}
+
+double mr_cluster_facts_expert_share(const mr_cluster_facts *f, int32_t n) {
+    if (n <= 0 || f->n_experts <= 0)
+        return 0;
+    n = n < f->n_experts ? n : f->n_experts;
+    return f->expert_shares ? f->expert_shares[n] : (double)n / f->n_experts;
+}
+
+double mr_cluster_facts_expert_bytes(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind) {
+    const mr_measured_device *d = &rank->device;
+    bool is_known = d->trunk[kind].n > 0 && f->n_experts > 0 && d->layer_bytes[kind] > d->trunk_bytes[kind];
+    return is_known ? (double)(d->layer_bytes[kind] - d->trunk_bytes[kind]) / f->n_experts : 0;
 }

@@ -32,12 +32,16 @@ typedef struct mr_cluster_facts {
     int32_t row_bytes;                  /* activations of one row between two stages */
     const uint8_t *kind;                /* [n_layers]: the kind of each layer */
     int32_t window[MR_MAX_LAYER_KINDS]; /* how many tokens a token attends to, itself included; 0: to all */
-    const mr_rank_facts *ranks;         /* [n_ranks] */
-    const mr_link_facts *links;         /* [n_ranks][n_ranks]: from, to */
+    int32_t n_experts;                  /* of a layer that has experts */
+    /* [n_experts + 1]: which part of the rows' choices falls on the so many experts that are used most, as a mean over
+     * the layers. NULL: not known; then all experts count as used alike. Borrowed. */
+    const double *expert_shares;
+    const mr_rank_facts *ranks; /* [n_ranks] */
+    const mr_link_facts *links; /* [n_ranks][n_ranks]: from, to */
 } mr_cluster_facts;
 
-/* Sets the windows of the kinds, and n_partitions. The model has n_layers layers. */
-void mr_cluster_facts_set_windows(mr_cluster_facts *f, const mr_model_info *info);
+/* Sets the windows of the kinds, n_experts and n_partitions. The model has n_layers layers. */
+void mr_cluster_facts_set_model(mr_cluster_facts *f, const mr_model_info *info);
 /* Seconds of one layer of a kind on a rank, or on the rank's device, for a step of `rows` rows with `depth` positions
  * before each. The rank need not be one of f. */
 double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
@@ -47,5 +51,13 @@ double mr_cluster_facts_device_seconds(const mr_cluster_facts *f, const mr_rank_
 /* The same of a layer on the device whose experts, or neurons of a sparse part, are in the host's memory. */
 double mr_cluster_facts_trunk_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,
                                       int32_t depth);
+/* Seconds that such a layer takes less, for each part of the choices that falls on experts of the device. This counts
+ * as if the two sides worked one after the other, so it is a lower bound. Below 0: the device is slower. 0 if no whole
+ * layer was measured on the device. */
+double mr_cluster_facts_experts_seconds(const mr_rank_facts *rank, int32_t kind, double rows);
+/* Which part of the choices falls on the n experts that are used most. */
+double mr_cluster_facts_expert_share(const mr_cluster_facts *f, int32_t n);
+/* Bytes of an expert of a layer on the device; 0: the kind has no experts, or they are not known. */
+double mr_cluster_facts_expert_bytes(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind);
 
 #endif

@@ -14,10 +14,11 @@
 #include "proto/limits.h"
 
 typedef struct mr_plan_stage {
-    int32_t first, last;   /* layers [first, last) */
-    int32_t rank;          /* the holder: an endpoint of the job's channel; each rank has one stage at most */
-    int32_t device_layers; /* the first layers of the range, which the rank's device holds */
-    int32_t host_experts;  /* the last so many of these: their experts stay in the host's memory */
+    int32_t first, last;    /* layers [first, last) */
+    int32_t rank;           /* the holder: an endpoint of the job's channel; each rank has one stage at most */
+    int32_t device_layers;  /* the first layers of the range, which the rank's device holds */
+    int32_t host_experts;   /* the last so many of these: their experts stay in the host's memory */
+    int32_t device_experts; /* so many experts of each of these layers are on the device, too */
     /* Of each sparse feed-forward part of the device's layers, the last so many partitions of neurons stay in the
      * host's memory. */
     int32_t cold_partitions;

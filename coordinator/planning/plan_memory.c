@@ -152,8 +152,10 @@ static double rate_of_host(const mr_planner_config *config, const mr_rank_facts 
     facts.n_ranks = 1;
     facts.links = NULL;
     x->whole.n_stages = 1;
-    x->whole.stages[0] = (mr_plan_stage){
-        .last = facts.n_layers, .device_layers = on_device.layers, .host_experts = on_device.host_experts};
+    x->whole.stages[0] = (mr_plan_stage){.last = facts.n_layers,
+                                         .device_layers = on_device.layers,
+                                         .host_experts = on_device.host_experts,
+                                         .device_experts = on_device.device_experts};
     mr_plan_predict(&facts, &x->whole, config->depth, &x->prediction);
     return mr_plan_decode_rate(&x->prediction, n, NULL);
 }

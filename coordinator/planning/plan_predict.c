@@ -30,6 +30,7 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
     mr_step_times out = {0};
     int32_t n_cpu[MR_MAX_LAYER_KINDS] = {0}, n_device[MR_MAX_LAYER_KINDS] = {0}, n_trunks[MR_MAX_LAYER_KINDS] = {0};
     int32_t end = s->first + s->device_layers;
+    double share = mr_cluster_facts_expert_share(f, s->device_experts);
     for (int32_t l = s->first; l < s->last; l++) {
         const int32_t k = f->kind[l];
         bool is_trunk = l < end && l >= end - s->host_experts && rank->device.trunk[k].n > 0;
@@ -47,7 +48,8 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
             if (n_device[k] > 0)
                 out.seconds[i] += n_device[k] * device_seconds(f, s, k, rows, depth);
             if (n_trunks[k] > 0)
-                out.seconds[i] += n_trunks[k] * mr_cluster_facts_trunk_seconds(f, rank, k, rows, depth);
+                out.seconds[i] += n_trunks[k] * (mr_cluster_facts_trunk_seconds(f, rank, k, rows, depth) -
+                                                 share * mr_cluster_facts_experts_seconds(rank, k, rows));
         }
     }
     return out;

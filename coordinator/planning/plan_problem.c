@@ -54,6 +54,8 @@ double mr_planner_device_bytes(const mr_cluster_facts *f, const mr_plan_stage *s
                    (end == f->n_layers ? (double)d->tail_bytes : 0);
     for (int32_t l = s->first; l < end; l++)
         bytes += device_layer_bytes(f, s->rank, l, l >= end - s->host_experts, kv_tokens) - cold_bytes(f, s, l);
+    for (int32_t l = end - s->host_experts; l < end; l++)
+        bytes += s->device_experts * mr_cluster_facts_expert_bytes(f, &f->ranks[s->rank], f->kind[l]);
     return s->device_layers > 0 ? bytes : 0;
 }
 
@@ -109,8 +111,15 @@ static bool fill_device(plan_problem *p, int32_t rank) {
     if (!create_layers(p, &out->whole) || (out->has_trunks && !create_layers(p, &out->trunk)))
         return false;
     fill_layers(p, rank, false, &out->whole);
-    if (out->has_trunks)
-        fill_layers(p, rank, true, &out->trunk);
+    if (!out->has_trunks)
+        return true;
+    fill_layers(p, rank, true, &out->trunk);
+    out->expert_bytes = mr_alloc_array((size_t)p->n_layers + 1, sizeof *out->expert_bytes);
+    out->experts_s = mr_alloc_array((size_t)p->n_layers + 1, sizeof *out->experts_s);
+    if (!out->expert_bytes || !out->experts_s)
+        return false;
+    for (int32_t l = 0; l < p->n_layers; l++)
+        out->expert_bytes[l + 1] = out->expert_bytes[l] + mr_cluster_facts_expert_bytes(f, &f->ranks[rank], f->kind[l]);
     return true;
 }
 
@@ -152,6 +161,8 @@ void plan_problem_deinit(plan_problem *p) {
     for (int32_t r = 0; p->device && r < p->n_ranks; r++) {
         destroy_layers(&p->device[r].whole);
         destroy_layers(&p->device[r].trunk);
+        mr_free(p->device[r].expert_bytes);
+        mr_free(p->device[r].experts_s);
     }
     mr_free(p->limit);
     mr_free(p->weight_bytes);
@@ -209,6 +220,8 @@ static void time_rank(plan_problem *p, int32_t r, double least[MR_MAX_LAYER_KIND
     time_device(p, r, false, device->whole.s, least);
     if (device->has_trunks)
         time_device(p, r, true, device->trunk.s, least);
+    for (int32_t l = 0; device->has_trunks && l < p->n_layers; l++)
+        device->experts_s[l + 1] = device->experts_s[l] + mr_cluster_facts_experts_seconds(rank, f->kind[l], p->rows);
     device->crossing_s = mr_step_times_at(&rank->device.crossing, p->rows);
     device->output_s = mr_step_times_at(&rank->device.output, p->rows);
     *least_output = less(*least_output, device->output_s);
@@ -279,7 +292,33 @@ static plan_stage_cost place(const plan_problem *p, int32_t rank, int32_t first,
                      before[last] - before[end] + (last == p->n_layers ? output_s : 0);
     if (on.host_experts > 0)
         seconds += d->trunk.s[end] - d->trunk.s[whole_end];
+    if (on.device_experts > 0)
+        seconds -= mr_cluster_facts_expert_share(p->config->facts, on.device_experts) *
+                   (d->experts_s[end] - d->experts_s[whole_end]);
     return (plan_stage_cost){plan_host_fits(p, rank, first, last, on), on, seconds};
+}
+
+/* The placement with as many experts as fit for each layer that leaves its experts to the host. None where the device
+ * is slower: only whole layers are given to a device that is to be filled. */
+static plan_placement add_experts(const plan_problem *p, int32_t rank, int32_t first, plan_placement on) {
+    const plan_device *d = &p->device[rank];
+    int32_t end = first + on.layers, whole_end = end - on.host_experts, n_experts = p->config->facts->n_experts;
+    if (on.host_experts == 0 || d->experts_s[end] < d->experts_s[whole_end])
+        return on;
+    const double tail = end == p->n_layers ? (double)p->config->facts->ranks[rank].device.tail_bytes : 0;
+    double each = d->expert_bytes[end] - d->expert_bytes[whole_end];
+    double room = room_of(p, rank, first) - tail - (d->whole.bytes[whole_end] - d->whole.bytes[first]) -
+                  (d->trunk.bytes[end] - d->trunk.bytes[whole_end]);
+    if (each <= 0 || room < each)
+        return on;
+    on.device_experts = room / each < n_experts ? (int32_t)(room / each) : n_experts;
+    return on;
+}
+
+/* Layers on the device, without the experts of host_experts layers but for those that fit. */
+static plan_stage_cost place_trunks(const plan_problem *p, int32_t rank, int32_t first, int32_t last,
+                                    plan_placement on) {
+    return place(p, rank, first, last, add_experts(p, rank, first, on));
 }
 
 static plan_stage_cost better(plan_stage_cost a, plan_stage_cost b) {
@@ -288,20 +327,22 @@ static plan_stage_cost better(plan_stage_cost a, plan_stage_cost b) {
 }
 
 /* Layers that are alike save time in proportion to their bytes. So it is best to take whole layers first and trunks for
- * what is left, or trunks first and experts for what is left, and nothing between. */
+ * what is left, or trunks first and experts for what is left, and nothing between. Experts that are used more than
+ * others save more, so that some experts of each layer may be better than all experts of some. */
 plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last) {
     const plan_device *d = &p->device[rank];
     const plan_stage_cost cpu = plan_stage_on_cpu(p, rank, first, last);
     int32_t n = count_layers(p, &d->whole, first, last), most = n;
-    plan_stage_cost best = place(p, rank, first, last, (plan_placement){n, 0});
+    plan_stage_cost best = place(p, rank, first, last, (plan_placement){n, 0, 0});
     if (d->has_trunks && n < last - first)
         most = count_layers(p, &d->trunk, first, last);
     if (most > n) {
         int32_t further = count_further(p, rank, first, n, most);
         int32_t host_experts = count_host_experts(p, rank, first, first + most);
-        const plan_stage_cost trunks = place(p, rank, first, last, (plan_placement){most, host_experts});
+        const plan_stage_cost trunks = place_trunks(p, rank, first, last, (plan_placement){most, host_experts, 0});
         best = n > 0 ? better(best, trunks) : trunks;
-        best = better(best, place(p, rank, first, last, (plan_placement){further, further - n}));
+        best = better(best, place_trunks(p, rank, first, last, (plan_placement){most, most, 0}));
+        best = better(best, place_trunks(p, rank, first, last, (plan_placement){further, further - n, 0}));
     }
     if (best.on_device.layers == 0)
         return cpu;
@@ -354,6 +395,7 @@ void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *
     const mr_cluster_facts *f = p->config->facts;
     s->device_layers = on_device.layers;
     s->host_experts = on_device.host_experts;
+    s->device_experts = on_device.device_experts;
     s->cold_partitions = 0;
     int32_t most = f->n_partitions;
     if (p->config->limits_neurons && p->config->most_hot_partitions < most)
@@ -374,7 +416,8 @@ void plan_place(const plan_problem *p, plan_placement on_device, mr_plan_stage *
 plan_placement plan_placement_of(const plan_problem *p, const mr_plan_stage *s) {
     int32_t most = p->config->facts->n_partitions, cold = s->cold_partitions < most ? s->cold_partitions : most;
     int64_t parts = (int64_t)cold * s->device_layers;
-    return (plan_placement){s->device_layers, most > 0 ? (int32_t)((parts + most - 1) / most) : s->host_experts};
+    return (plan_placement){s->device_layers, most > 0 ? (int32_t)((parts + most - 1) / most) : s->host_experts,
+                            s->device_experts};
 }
 
 void plan_candidate_time(const plan_problem *p, plan_candidate *c) {

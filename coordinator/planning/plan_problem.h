@@ -24,13 +24,16 @@ typedef struct plan_device {
     bool has_trunks; /* it may hold layers without their experts */
     double limit;    /* bytes of its memory that a plan may use; INFINITY: not known */
     plan_device_layers whole, trunk;
+    /* With has_trunks, sums over the layers before: bytes of one expert of each layer, and the seconds that a layer
+     * takes less for each part of the choices that falls on experts of the device. [n_layers + 1] */
+    double *expert_bytes, *experts_s; /* experts_s is set by plan_problem_set_rows */
     /* Set by plan_problem_set_rows: */
     double crossing_s, output_s;
 } plan_device;
 
 /* What the device of a rank holds of a stage: as in mr_plan_stage, with neurons of sparse parts as experts. */
 typedef struct plan_placement {
-    int32_t layers, host_experts;
+    int32_t layers, host_experts, device_experts;
 } plan_placement;
 
 typedef struct plan_problem {
@@ -61,8 +64,8 @@ typedef struct plan_stage_cost {
 } plan_stage_cost;
 
 /* The device gets as many of the first layers as it has memory for, or none, whichever is faster and fits. Of layers
- * with experts, it gets as many as fit without these, and then the experts of as many of them as fit, if that is
- * faster. */
+ * with experts, it gets as many as fit without these, if that is faster. Then it gets the experts of as many of them as
+ * fit and some experts of each other one, or some of each layer, whichever is faster. */
 plan_stage_cost plan_stage_on_device(const plan_problem *p, int32_t rank, int32_t first, int32_t last);
 
 /* Memory of the host that layers [first, last) need. A layer whose experts alone are in the host's memory counts as a

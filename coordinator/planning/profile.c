@@ -126,3 +126,22 @@ mr_status mr_profile_order(const mr_profile_layer *l, int32_t *out, mr_err *err)
 int32_t mr_profile_n_hottest(const mr_profile_layer *l, int32_t percent) {
     return (int32_t)(((int64_t)l->n * percent + 99) / 100);
 }
+
+mr_status mr_profile_shares(const mr_profile *p, double *out, mr_err *err) {
+    int32_t n = p->layers[0].n;
+    int32_t *order = mr_alloc_array((size_t)n, sizeof *order);
+    mr_status status = order ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the order of %d experts", n);
+    for (int32_t i = 0; i <= n; i++)
+        out[i] = 0;
+    for (int32_t l = 0; l < p->n_layers && status == MR_OK; l++) {
+        const mr_profile_layer *layer = &p->layers[l];
+        double sum = (double)mr_profile_sum(layer), used = 0;
+        status = mr_profile_order(layer, order, err);
+        for (int32_t i = 0; i < n && status == MR_OK; i++) {
+            used += (double)layer->counts[order[i]];
+            out[i + 1] += (sum > 0 ? used / sum : (double)(i + 1) / n) / p->n_layers;
+        }
+    }
+    mr_free(order);
+    return status;
+}

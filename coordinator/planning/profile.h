@@ -52,6 +52,9 @@ const mr_profile_layer *mr_profile_find_layer(const mr_profile *p, int32_t layer
 uint64_t mr_profile_sum(const mr_profile_layer *l);
 /* Writes the numbers of all experts or neurons of a layer to out [l->n], by falling count; equal counts by number. */
 MR_MUST_USE mr_status mr_profile_order(const mr_profile_layer *l, int32_t *out, mr_err *err);
+/* For experts: which part of the uses of a layer falls on its n most used experts, as a mean over the layers. out:
+ * [experts + 1], for n from 0 on. mr_profile_check_model has accepted the profile. */
+MR_MUST_USE mr_status mr_profile_shares(const mr_profile *p, double *out, mr_err *err);
 /* How many experts or neurons are `percent` of all, rounded up. */
 int32_t mr_profile_n_hottest(const mr_profile_layer *l, int32_t percent);
 

@@ -31,6 +31,8 @@ json_t *mr_output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, co
             json_object_set_new(stage, "device_layers", json_integer(p->device_layers));
         if (p->host_experts > 0)
             json_object_set_new(stage, "host_experts", json_integer(p->host_experts));
+        if (p->device_experts > 0)
+            json_object_set_new(stage, "device_experts", json_integer(p->device_experts));
         if (p->cold_partitions > 0)
             json_object_set_new(stage, "cold_partitions", json_integer(p->cold_partitions));
         if (stage && sizes) {

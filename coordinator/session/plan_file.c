@@ -122,6 +122,8 @@ static void read_stage(reader *r, json_t *stage, int32_t i, plan_file *out) {
         s->device_layers = (int32_t)take_int(r, stage, "device_layers", 0, s->last - s->first);
     if (json_object_get(stage, "host_experts"))
         s->host_experts = (int32_t)take_int(r, stage, "host_experts", 0, s->device_layers);
+    if (json_object_get(stage, "device_experts"))
+        s->device_experts = (int32_t)take_int(r, stage, "device_experts", 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
     if (json_object_get(stage, "cold_partitions"))
         s->cold_partitions =
             (int32_t)take_int(r, stage, "cold_partitions", 0, s->device_layers > 0 ? MR_MAX_PARTITIONS : 0);

@@ -81,6 +81,8 @@ static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
             json_object_set_new(stage, "device_layers", json_integer(s->device_layers));
         if (s->host_experts > 0)
             json_object_set_new(stage, "host_experts", json_integer(s->host_experts));
+        if (s->device_experts > 0)
+            json_object_set_new(stage, "device_experts", json_integer(s->device_experts));
         if (s->cold_partitions > 0)
             json_object_set_new(stage, "cold_partitions", json_integer(s->cold_partitions));
         if (facts)

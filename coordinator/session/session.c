@@ -394,7 +394,8 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
     bool ok = true;
     for (int32_t i = 0; i < s->plan.n_stages && ok; i++) {
         const mr_plan_stage *stage = &s->plan.stages[i];
-        char experts[80] = "", neurons[96] = "", on_cpu[64] = "", of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
+        char experts[96] = "", held[48] = "", neurons[96] = "", on_cpu[64] = "";
+        char of[OUTPUT_BYTES_TEXT] = "", bytes[OUTPUT_BYTES_TEXT];
         if (stage->device_layers == 0 || !s->facts.known || !s->facts.known->ranks[stage->rank].device.is_known)
             continue;
         const mr_measured_device *d = &s->facts.known->ranks[stage->rank].device;
@@ -403,9 +404,11 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
         mr_output_bytes_text((size_t)mr_planner_device_bytes(s->facts.known, stage, tokens), bytes);
         if (d->memory_bytes > 0)
             mr_output_bytes_text((size_t)d->memory_bytes, of);
+        if (stage->device_experts > 0)
+            snprintf(held, sizeof held, " but for %" PRId32 " of each", stage->device_experts);
         if (stage->host_experts > 0)
-            snprintf(experts, sizeof experts, ", the experts of layers %" PRId32 "-%" PRId32 " on the CPU",
-                     end - stage->host_experts, end - 1);
+            snprintf(experts, sizeof experts, ", the experts of layers %" PRId32 "-%" PRId32 "%s on the CPU",
+                     end - stage->host_experts, end - 1, held);
         if (stage->cold_partitions > 0)
             snprintf(neurons, sizeof neurons, ", the last %" PRId32 " of %" PRId32 " partitions of neurons on the CPU",
                      stage->cold_partitions, mr_model_partitions(&s->info));
@@ -455,6 +458,8 @@ void mr_session_name_tracks(const mr_session *s, mr_trace_file *trace) {
         snprintf(title, sizeof title, "stage %" PRId32 ", layers %" PRId32 " to %" PRId32 "%s%s", i,
                  s->plan.stages[i].first, s->plan.stages[i].last - 1, rank ? ", on " : "", rank ? rank->host : "");
         trace_file_name(trace, i, title);
+        if (s->plan.stages[i].device_layers > 0)
+            trace_file_name_works(trace, i);
     }
 }
 
@@ -534,6 +539,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .silent = note_silent,
                             .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
                             .on_spans_ctx = s,
+                            .profile = s->facts.profile.n_layers > 0 ? &s->facts.profile : NULL,
                             .counts_uses = s->counts_uses,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,

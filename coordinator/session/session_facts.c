@@ -8,6 +8,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/session/host_list.h"
 #include "coordinator/session/local_facts.h"
+#include "coordinator/session/profile_file.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
 
@@ -33,7 +34,8 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     if (status == MR_OK)
         status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
     if (status == MR_OK && out->has_facts)
-        mr_cluster_facts_set_windows(&out->facts, &s->info);
+        mr_cluster_facts_set_model(&out->facts, &s->info);
+    out->facts.expert_shares = s->facts.expert_shares;
     return status;
 }
 
@@ -42,6 +44,19 @@ static mr_status read_facts(mr_session *s, plan_file *out, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_FACTS);
     return path && host_list_is(path) ? host_list_read(path, s->gguf, &s->info, s->kv_type, out, err)
                                       : read_file(s, MR_OPTION_FACTS, out, err);
+}
+
+/* Looks for the profile of a model whose experts may be shared between a device and the CPU. */
+static mr_status find_profile(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
+    if (s->info.n_experts == 0 || !mr_devices_may_hold_layers(&s->devices) ||
+        !mr_profile_find(mr_options_text(s->options, MR_OPTION_CACHE_DIR), mr_session_model_digest(s), &s->info,
+                         &f->profile) ||
+        f->profile.n_layers == 0) /* the model has experts, and no layer has them */
+        return MR_OK;
+    f->expert_shares = mr_alloc_array((size_t)s->info.n_experts + 1, sizeof *f->expert_shares);
+    return f->expert_shares ? mr_profile_shares(&f->profile, f->expert_shares, err)
+                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a profile");
 }
 
 mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
@@ -61,7 +76,9 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
                           "--plan sets the neurons on devices (cold_partitions), so it cannot be combined with "
                           "--gpu-index");
     f->model_digest = wants ? mr_session_model_digest(s) : 0;
-    mr_status status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
+    mr_status status = find_profile(s, err);
+    if (status == MR_OK)
+        status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
     if (status == MR_OK)
         status = read_facts(s, &f->read, err);
     if (status == MR_OK && mr_options_given(o, MR_OPTION_PLAN_FILE) && !f->plan_from.has_plan)
@@ -84,6 +101,8 @@ void mr_session_facts_deinit(mr_session_facts *f) {
     plan_file_deinit(&f->read);
     mr_facts_deinit(&f->measured);
     mr_free(f->prediction);
+    mr_profile_deinit(&f->profile);
+    mr_free(f->expert_shares);
     *f = (mr_session_facts){0};
 }
 
@@ -206,6 +225,7 @@ mr_status mr_session_facts_measure_here(mr_session *s, mr_err *err) {
         return MR_OK;
     }
     straighten_all(f);
+    f->view.expert_shares = s->facts.expert_shares;
     s->facts.known = &f->view;
     return MR_OK;
 }
@@ -234,6 +254,7 @@ mr_status mr_session_facts_measure_ranks(mr_session *s, mr_err *err) {
     mr_progress_end(&s->bar);
     if (status == MR_OK) {
         straighten_all(f);
+        f->view.expert_shares = s->facts.expert_shares;
         s->facts.known = &f->view;
         return MR_OK;
     }

@@ -13,6 +13,7 @@
 #include "coordinator/planning/chunk_choice.h"
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/planner.h"
+#include "coordinator/planning/profile.h"
 #include "coordinator/session/plan_file.h"
 
 struct mr_session;
@@ -22,6 +23,8 @@ typedef struct mr_session_facts {
     plan_file read;                /* --facts */
     mr_facts measured;             /* of the ranks, or of the stages of this process */
     const mr_cluster_facts *known; /* points into plan_from, read or measured; NULL: nothing is known */
+    mr_profile profile;            /* of the uses of experts; empty: none is known, or no device would hold experts */
+    double *expert_shares;         /* by the profile; NULL: without one */
     uint64_t model_digest;
     bool is_solved;                 /* the planner chose the plan, not the options */
     mr_planner_config planner;      /* set if known is */

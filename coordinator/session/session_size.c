@@ -47,10 +47,11 @@ static mr_status measure(mr_session *s, mr_err *err) {
                                   .devices = devices.list,
                                   .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};
-        if (n_shared > 0 && mr_devices_holder(&config.devices) >= 0) {
-            mr_devices_hold(&config.devices, n_shared, stage->host_experts);
-            mr_devices_hold_hot(&config.devices, stage->cold_partitions);
-        }
+        if (n_shared > 0 && mr_devices_holder(&config.devices) >= 0)
+            mr_devices_hold(&config.devices, (mr_devices_share){.n_layers = n_shared,
+                                                                .n_host_experts = stage->host_experts,
+                                                                .n_device_experts = stage->device_experts,
+                                                                .n_cold_partitions = stage->cold_partitions});
         if (config.range.first < config.range.last) /* else a device of the rank holds all layers */
             status = mr_stage_measure(&config, backend, &s->sizes[i], err);
         if (status != MR_OK)

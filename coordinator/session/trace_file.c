@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +30,31 @@ mr_status trace_file_open(mr_trace_file *t, const char *path, const int64_t *off
     return MR_OK;
 }
 
-void trace_file_name(mr_trace_file *t, int32_t stage, const char *name) {
+/* The track of a stage's phases, or of the works of its CPU or device. */
+static int32_t track_of(int32_t stage, mr_phase phase) {
+    return phase < MR_PHASE_COUNT ? stage : stage + MR_MAX_STAGES * (1 + (int32_t)phase - MR_PHASE_COUNT);
+}
+
+static void name_track(mr_trace_file *t, int32_t track, const char *name) {
     json_t *event = json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", "thread_name", "ph", "M", "pid", 0, "tid",
-                              (int)stage, "args", "name", name);
+                              (int)track, "args", "name", name);
     char *text = event ? json_dumps(event, JSON_ENSURE_ASCII | JSON_COMPACT) : NULL;
     if (text)
         fprintf(t->file, ",\n%s", text);
     free(text);
     json_decref(event);
+}
+
+void trace_file_name(mr_trace_file *t, int32_t stage, const char *name) {
+    name_track(t, stage, name);
+}
+
+void trace_file_name_works(mr_trace_file *t, int32_t stage) {
+    for (mr_phase kind = MR_SPAN_CPU; kind < MR_SPAN_KINDS; kind++) {
+        char name[64];
+        snprintf(name, sizeof name, "stage %" PRId32 ": %s", stage, kind == MR_SPAN_CPU ? "CPU" : "device");
+        name_track(t, track_of(stage, kind), name);
+    }
 }
 
 void mr_trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n) {
@@ -49,7 +67,7 @@ void mr_trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t
         fprintf(t->file,
                 ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%" PRId32
                 ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%" PRIu64 ",\"rows\":%" PRIu32 "}}",
-                mr_phase_name(s->phase), stage, (double)(s->start_ns - zero) / 1e3,
+                mr_phase_name(s->phase), track_of(stage, s->phase), (double)(s->start_ns - zero) / 1e3,
                 (double)(s->end_ns - s->start_ns) / 1e3, s->step, s->rows);
     }
 }

@@ -26,6 +26,8 @@ MR_MUST_USE mr_status trace_file_open(mr_trace_file *t, const char *path, const 
 void mr_trace_file_begin(mr_trace_file *t, FILE *file, const int64_t *offset_ns);
 /* Names the track of a stage. */
 void trace_file_name(mr_trace_file *t, int32_t stage, const char *name);
+/* Names the two tracks that a stage has beside its phases: when its CPU and its device compute. */
+void trace_file_name_works(mr_trace_file *t, int32_t stage);
 /* The on_spans of a job; ctx is the mr_trace_file. */
 void mr_trace_file_spans(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
 /* Completes and closes the file. MR_E_IO: something could not be written. */

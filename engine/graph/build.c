@@ -34,6 +34,7 @@ void mr_graph_destroy(mr_graph *g) {
             be->ops->program_destroy(be, g->splits[s].program);
     }
     mr_graph_flight_destroy(g->flight);
+    mr_free(g->works);
     mr_free(g->splits);
     mr_free(g->copies);
     mr_free(g->issue);
@@ -236,16 +237,11 @@ int32_t graph_activations(mr_graph *g, int32_t x, mr_type type) {
     return out;
 }
 
-/* A FILE tensor may also be a vector. A vector has the same bytes as a matrix of one row, so it passes as a matrix. */
-static bool is_matrix(const mr_tensor *t) {
-    return t->storage == MR_STORAGE_WEIGHT || t->storage == MR_STORAGE_FILE;
-}
-
 int32_t mr_graph_matmul(mr_graph *g, int32_t w, int32_t x, int32_t bias, int32_t add) {
     const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of matmul");
     if (!t)
         return MR_NO_TENSOR;
-    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != t->ne[0])
+    if (w < 0 || w >= g->n_tensors || !graph_is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != t->ne[0])
         return graph_fail(g, MR_E_INVALID, "matmul: w is no weight with as many columns as x");
     mr_row_count rows = t->row_count;
     int32_t n_out = g->tensors[w].ne[1];
@@ -270,7 +266,7 @@ int32_t mr_graph_head_matmul(mr_graph *g, int32_t w, int32_t x, int32_t n_heads)
     const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of head_matmul");
     if (!t)
         return MR_NO_TENSOR;
-    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]))
+    if (w < 0 || w >= g->n_tensors || !graph_is_matrix(&g->tensors[w]))
         return graph_fail(g, MR_E_INVALID, "head_matmul: w is no weight");
     const mr_tensor *m = &g->tensors[w];
     if (n_heads < 1 || t->ne[0] % n_heads != 0 || m->ne[1] % n_heads != 0 || t->ne[0] / n_heads < m->ne[0])
@@ -434,101 +430,6 @@ int32_t mr_graph_soft_cap(mr_graph *g, int32_t x, float cap) {
     if (!(cap >= FLT_MIN && cap <= FLT_MAX))
         return graph_fail(g, MR_E_INVALID, "soft_cap: the cap is no finite number above zero");
     return by_factor(g, MR_OP_SOFT_CAP, x, cap);
-}
-
-/* --- Experts ----------------------------------------------------------------------------------------------------- */
-
-static bool experts_desc_is_good(mr_graph *g, int32_t x, const mr_experts_desc *desc) {
-    int64_t n_slots = (int64_t)g->max_rows[MR_ROWS_STEP] * desc->n_used;
-    if (desc->n_used < 1 || desc->n_used > desc->n || n_slots > INT32_MAX / 4 || desc->n > INT32_MAX / 4 ||
-        (g->n_experts_used && g->n_experts_used != desc->n_used)) {
-        graph_fail(g, MR_E_INVALID, "experts: a wrong number of experts");
-        return false;
-    }
-    if (g->tensors[x].row_count != MR_ROWS_STEP) {
-        graph_fail(g, MR_E_INVALID, "experts: x must have the rows of the step");
-        return false;
-    }
-    g->n_experts_used = desc->n_used;
-    g->max_rows[MR_ROWS_SLOTS] = (int32_t)n_slots;
-    return true;
-}
-
-/* Whether the numbers of rule X's choice fit n experts. */
-static bool routing_is_good(mr_graph *g, const mr_experts_desc *desc) {
-    const mr_routing *r = &desc->routing;
-    bool is_good = (unsigned)r->score < MR_ROUTE_SCORES && r->scale >= 0.0f && r->scale <= FLT_MAX && r->n_groups >= 0;
-    if (is_good && r->n_groups > 1) {
-        int32_t size = desc->n / r->n_groups;
-        is_good = desc->n % r->n_groups == 0 && r->n_groups_used >= 1 && r->n_groups_used <= r->n_groups &&
-                  (int64_t)r->n_groups_used * size >= desc->n_used && r->n_group_best >= 1 && r->n_group_best <= 2 &&
-                  r->n_group_best <= size;
-    }
-    if (!is_good)
-        graph_fail(g, MR_E_INVALID, "experts: the kind of scores, a scale or a number of groups is wrong");
-    return is_good;
-}
-
-/* Adds a node with the parameters of experts and the result out. */
-static int32_t expert_node(mr_graph *g, mr_op op, const mr_experts_desc *desc, const int32_t in[4], int32_t out) {
-    mr_node *n = graph_add_node(g, op, out);
-    if (!n)
-        return MR_NO_TENSOR;
-    memcpy(n->in, in, 4 * sizeof *in);
-    n->params.experts.n = desc->n;
-    n->params.experts.n_used = desc->n_used;
-    n->params.experts.routing = desc->routing;
-    return out;
-}
-
-/* Adds the product of each slot's row of x ([k, R] or [k, S]) and the matrix of its expert in w [k, n * E], plus
- * the bias of that expert: [n, S]. */
-static int32_t expert_matmul(mr_graph *g, const mr_experts_desc *desc, int32_t w, int32_t x, int32_t rows,
-                             int32_t bias) {
-    if (g->err.status != MR_OK)
-        return MR_NO_TENSOR;
-    if (w < 0 || w >= g->n_tensors || !is_matrix(&g->tensors[w]) || g->tensors[w].ne[0] != g->tensors[x].ne[0] ||
-        g->tensors[w].ne[1] % desc->n != 0)
-        return graph_fail(g, MR_E_INVALID, "experts: w needs a matrix for each expert, with as many columns as x");
-    mr_type type = mr_type_activation(g->tensors[w].type);
-    int32_t n_out = g->tensors[w].ne[1] / desc->n;
-    const mr_tensor *b = bias == MR_NO_TENSOR ? NULL : graph_want(g, bias, MR_TYPE_F32, n_out, "bias of experts");
-    if (b && b->ne[1] != desc->n)
-        return graph_fail(g, MR_E_INVALID, "experts: not a bias for each of them");
-    int32_t a = graph_activations(g, x, type);
-    int32_t out = graph_result(g, MR_OP_EXPERT_MATMUL, n_out, MR_ROWS_SLOTS);
-    return expert_node(g, MR_OP_EXPERT_MATMUL, desc, (const int32_t[]){w, a, rows, bias}, out);
-}
-
-int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc) {
-    const mr_tensor *t = graph_want(g, x, MR_TYPE_F32, 0, "x of experts");
-    if (!t || !graph_want_beside(g, add, x, MR_TYPE_F32, t->ne[0], "add of experts") ||
-        !experts_desc_is_good(g, x, desc) || !routing_is_good(g, desc))
-        return MR_NO_TENSOR;
-    if (desc->shared != MR_NO_TENSOR && !graph_want_beside(g, desc->shared, x, MR_TYPE_F32, t->ne[0], "shared expert"))
-        return MR_NO_TENSOR;
-    const mr_expert_biases none = {MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
-    const mr_expert_biases *b = desc->biases ? desc->biases : &none;
-    int32_t width = t->ne[0], n_lists = desc->n + 1 + 2 * g->max_rows[MR_ROWS_SLOTS];
-    int32_t logits = mr_graph_matmul(g, desc->router, x, b->router, MR_NO_TENSOR);
-    if (!graph_want(g, logits, MR_TYPE_F32, desc->n, "logits of experts"))
-        return MR_NO_TENSOR;
-    if (b->choice != MR_NO_TENSOR && !graph_want(g, b->choice, MR_TYPE_F32, desc->n, "bias of the choice of experts"))
-        return MR_NO_TENSOR;
-    const int32_t of_logits[] = {logits, b->choice, MR_NO_TENSOR, MR_NO_TENSOR};
-    int32_t routes = graph_new_tensor(g, "routes", MR_TYPE_I32, 2 * desc->n_used, MR_ROWS_STEP, MR_STORAGE_WORK);
-    routes = expert_node(g, MR_OP_ROUTE, desc, of_logits, routes);
-    const int32_t of_routes[] = {routes, MR_NO_TENSOR, MR_NO_TENSOR, MR_NO_TENSOR};
-    int32_t rows = graph_new_tensor(g, "expert rows", MR_TYPE_I32, n_lists, MR_ROWS_FIXED, MR_STORAGE_WORK);
-    rows = expert_node(g, MR_OP_EXPERT_ROWS, desc, of_routes, rows);
-    int32_t gate = expert_matmul(g, desc, desc->gate, x, rows, b->gate);
-    int32_t up = expert_matmul(g, desc, desc->up, x, rows, b->up);
-    int32_t h = mr_graph_glu(g, gate, up, desc->glu);
-    int32_t y = expert_matmul(g, desc, desc->down, h, rows, b->down);
-    if (!graph_want(g, y, MR_TYPE_F32, width, "result of experts"))
-        return MR_NO_TENSOR;
-    int32_t out = graph_result(g, MR_OP_EXPERT_SUM, width, MR_ROWS_STEP);
-    return expert_node(g, MR_OP_EXPERT_SUM, desc, (const int32_t[]){y, routes, add, desc->shared}, out);
 }
 
 int32_t mr_graph_take_rows(mr_graph *g, int32_t x, int32_t rows) {

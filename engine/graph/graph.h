@@ -121,6 +121,16 @@ typedef struct mr_expert_biases {
     int32_t gate, up; /* [f, n] f32 */
     int32_t down;     /* [d, n] f32 */
 } mr_expert_biases;
+/* Experts that a device computes, while the backend with the matrices of all experts computes the others. Which ones
+ * the device has may change between two runs: the caller changes the matrices and the places. */
+typedef struct mr_experts_held {
+    int32_t n;                             /* the most at a time */
+    int32_t gate, up, down;                /* of n experts, as in mr_experts_desc */
+    int32_t gate_bias, up_bias, down_bias; /* [f, n], [f, n], [d, n] f32; MR_NO_TENSOR where mr_expert_biases has it */
+    /* [all experts, 1] i32 STATE in the memories of the two, as EXPERT_ROWS reads them: each expert has a place in
+     * exactly one. */
+    int32_t device_places, host_places;
+} mr_experts_held;
 /* A feed-forward part with experts. Each row uses n_used experts, which the routing chooses by the router. */
 typedef struct mr_experts_desc {
     int32_t n, n_used; /* n_used: the same in all layers of a graph */
@@ -131,6 +141,7 @@ typedef struct mr_experts_desc {
     mr_glu glu;
     const mr_expert_biases *biases; /* borrowed for the call; NULL: none */
     int32_t shared;                 /* [d, R]: what a shared expert adds; or MR_NO_TENSOR */
+    const mr_experts_held *held;    /* borrowed for the call; NULL: none */
 } mr_experts_desc;
 /* add + the weighted sum of down(unit of gate x and up x) over the experts of each row + shared. */
 int32_t mr_graph_experts(mr_graph *g, int32_t x, int32_t add, const mr_experts_desc *desc);
@@ -216,6 +227,17 @@ bool mr_graph_flight_has_begun(const mr_graph_flight *f);
  * the time from the end of the work that was in its queue before, with copies and reads. 0: the run failed, or
  * MR_KEPT_MARKS further marks were made before its end was seen. */
 int64_t mr_graph_flight_ns(const mr_graph_flight *f);
+
+/* When a backend computed in a run: between two copies or waits of its own. */
+typedef struct mr_graph_work {
+    bool is_host;
+    int64_t start_ns, end_ns; /* by the clock of the process, to some 10 us for a device */
+} mr_graph_work;
+/* From now on the graph notes when its backends compute. Call after mr_graph_finish. */
+MR_MUST_USE mr_status mr_graph_note_work(mr_graph *g, mr_err *err);
+/* The work of the last run that has ended, [*out_n], in no order. Work of a device whose time was not kept is left out.
+ * None without mr_graph_note_work. */
+const mr_graph_work *mr_graph_works(const mr_graph *g, int32_t *out_n);
 
 /* Writes the first n_rows rows of an input. row_bytes: bytes from one row to the next in src. The caller must not
  * change src until the run that is started next has ended. */

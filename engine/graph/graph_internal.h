@@ -35,6 +35,7 @@ typedef struct graph_copy {
 } graph_copy;
 
 typedef struct graph_times graph_times; /* sums of measured times: debug.c */
+typedef struct graph_works graph_works; /* when backends computed: works.c */
 
 /* Groups in which a tensor is alive, inclusive; first < 0: the tensor is not used. */
 typedef struct graph_range {
@@ -68,6 +69,7 @@ struct mr_graph {
     unsigned debug;                     /* value of mr_graph_debug_wanted at mr_graph_finish */
     graph_range *ranges;                /* [n_tensors]; NULL unless the plan is to be printed */
     graph_times *times;                 /* NULL: times are not measured */
+    graph_works *works;                 /* NULL: nobody wants to know when backends compute */
     mr_err err;                         /* the first error of the functions that add tensors and nodes */
 };
 
@@ -89,6 +91,11 @@ const mr_tensor *graph_want_beside(mr_graph *g, int32_t b, int32_t a, mr_type ty
 int32_t graph_activations(mr_graph *g, int32_t x, mr_type type);
 /* Makes room for one more element; a full array doubles its capacity. False: no memory. */
 bool graph_grow(void **array, int32_t n, int32_t *cap, size_t size);
+
+/* A FILE tensor may also be a vector. A vector has the same bytes as a matrix of one row, so it passes as a matrix. */
+static inline bool graph_is_matrix(const mr_tensor *t) {
+    return t->storage == MR_STORAGE_WEIGHT || t->storage == MR_STORAGE_FILE;
+}
 
 /* The nodes of a split, as a program. */
 static inline mr_program_desc graph_program(const mr_graph *g, const graph_split *s) {
@@ -130,6 +137,15 @@ void graph_times_start(graph_times *t, int32_t group);
 void graph_times_group(graph_times *t);
 void graph_times_waited(graph_times *t, int64_t ns);
 void graph_times_ran(graph_times *t, int64_t ns);
+
+/* Calls that note when backends compute, each without effect if g->works is NULL: before the first split of a run;
+ * before and after a split is given to a device; after the host has computed a split since start_ns; at the end of the
+ * run, when all of its work is done. */
+void graph_works_begin(mr_graph *g);
+MR_MUST_USE mr_status graph_works_before(mr_graph *g, int32_t b, mr_err *err);
+MR_MUST_USE mr_status graph_works_after(mr_graph *g, int32_t b, mr_err *err);
+void graph_works_computed(mr_graph *g, int64_t start_ns);
+void graph_works_end(mr_graph *g);
 
 /* Whether the tensor lives in a work buffer. Copies do, and so do matrices that are loaded for one run. */
 static inline bool graph_is_work(const mr_graph *g, int32_t tensor) {

@@ -25,6 +25,7 @@ struct mr_graph_flight {
     mr_fence first[MR_MAX_BACKENDS]; /* mark in front of all work; of backends that run splits */
     mr_fence last[MR_MAX_BACKENDS];  /* of the last work given to each backend; at the end, a mark */
     bool is_busy[MR_MAX_BACKENDS];   /* nobody has waited for last yet */
+    int64_t split_ns;                /* when the host began to compute the present split */
     int64_t start_ns, wait_ns;       /* if times are measured: start of the run, and of a wait that goes on; else 0 */
     int64_t worked_ns;               /* of the last run that has ended */
     int32_t max_copies;
@@ -160,10 +161,16 @@ static mr_status submit_split(mr_graph_flight *f, const graph_split *split, int6
         return status;
     if (g->times)
         graph_times_start(g->times, g->nodes[split->first].group);
-    status = be->ops->submit(be, split->program, &f->run, &fence, err);
+    f->split_ns = g->works ? mr_clock_now_ns() : 0;
+    status = graph_works_before(g, split->backend, err);
+    if (status == MR_OK)
+        status = be->ops->submit(be, split->program, &f->run, &fence, err);
+    if (status == MR_OK)
+        note_work(f, split->backend, fence);
+    if (status == MR_OK)
+        status = graph_works_after(g, split->backend, err);
     if (status != MR_OK)
         return status;
-    note_work(f, split->backend, fence);
     f->is_submitted = true;
     return MR_OK;
 }
@@ -176,6 +183,8 @@ static mr_status run_split(mr_graph_flight *f, int64_t deadline_ns, mr_err *err)
     mr_status status = f->is_submitted ? MR_OK : submit_split(f, split, deadline_ns, err);
     if (status == MR_OK && f->g->is_host[b])
         status = await(f, b, f->last[b], deadline_ns, err);
+    if (status == MR_OK && f->g->is_host[b])
+        graph_works_computed(f->g, f->split_ns);
     if (status == MR_OK)
         status = start_copies_after(f, f->split, err);
     if (status != MR_OK)
@@ -236,6 +245,8 @@ static mr_status land(mr_graph_flight *f, mr_status status, mr_err *err) {
         status = status == MR_OK ? end : status;
     }
     f->worked_ns = status == MR_OK ? longest_work(f) : 0;
+    if (status == MR_OK)
+        graph_works_end(g);
     if (g->times)
         graph_times_ran(g->times, mr_clock_now_ns() - f->start_ns);
     f->g = NULL;
@@ -259,6 +270,7 @@ mr_status mr_graph_start(mr_graph *g, const mr_run *run, const mr_graph_read *re
         f->run.progress = note_group;
         f->run.progress_ctx = f;
     }
+    graph_works_begin(g);
     mr_status status = mark(f, f->first, err);
     if (status == MR_OK)
         status = start_copies_after(f, GRAPH_BEFORE_ALL, err);

@@ -132,6 +132,7 @@ typedef struct layer_ctx {
     mr_relu_unit relu_unit; /* of sparse parts */
     float sparse_threshold;
     int32_t n_experts, n_experts_used;
+    const mr_experts_held *held; /* NULL: one backend has all experts of the layer */
     mr_routing routing;
     mr_latent_info latent;
 } layer_ctx;

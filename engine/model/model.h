@@ -31,6 +31,10 @@ typedef struct mr_weights_desc {
      * every product converts the weights again. */
     bool map;
     int32_t max_context; /* positions of the longest sequence: mr_model_rope_factors */
+    /* Which experts a device gets, if backends->device_experts says that it gets some: the first ones of each layer's
+     * order. The layout is that of mr_weights_renew_experts. Borrowed until mr_weights_load returns; NULL:
+     * ascending. */
+    const int32_t *expert_order;
 } mr_weights_desc;
 
 /* Looks up and checks the tensors of a range, chooses the backends that hold each tensor, and computes the bytes that
@@ -48,6 +52,17 @@ const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
 /* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
 typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
+
+/* Exchanges at most `most` of the experts that a device holds (mr_backends.device_experts), so that it comes to hold
+ * the first experts of each layer's order. Call between two steps, while no work that uses the experts is under way.
+ * This changes no bit of later steps, because the last backend computes the experts that the device lacks.
+ * order: [layers of the range][experts of the model]: for each layer the number of every expert, first the one that is
+ * used most. *out_n: how many were exchanged; fewer than `most`: the device has what it should. The loads stand in the
+ * device's queue when the call returns. It allocates nothing. MR_E_INVALID: an order does not have each expert once. */
+MR_MUST_USE mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *order, int32_t most, int32_t *out_n,
+                                               mr_err *err);
+/* How many experts of the layer the device holds; 0: the layer is not shared. */
+int32_t mr_weights_held_experts(const mr_weights *w, int32_t layer);
 
 /* What a layer with experts or with a sparse feed-forward part chooses for each row of a step. */
 typedef struct mr_layer_choice {

@@ -87,7 +87,8 @@ int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
                                .routing = ctx->routing,
                                .glu = ctx->glu,
                                .biases = &biases,
-                               .shared = NONE};
+                               .shared = NONE,
+                               .held = ctx->held};
     if (w[W_GATE_SHARED] == NONE)
         return mr_graph_experts(g, h, add, &experts);
     int32_t shared = glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, NONE);

@@ -114,6 +114,22 @@ static layer_ctx layer_context(const stage_ctx *stage, int32_t idx, int32_t bloc
     return ctx;
 }
 
+/* Adds the experts of a layer that a device holds. Returns false if it holds none. */
+static bool use_held(mr_graph *g, const mr_weights *ws, int32_t layer, mr_experts_held *out) {
+    int32_t ids[HELD_TENSORS], places[2], n = mr_weights_held_experts(ws, layer);
+    for (int i = 0; i < HELD_TENSORS && n > 0; i++) {
+        const mr_tensor t = held_tensor(ws, layer, i);
+        ids[i] = t.name[0] ? mr_graph_use(g, &t) : MR_NO_TENSOR;
+    }
+    for (int side = 0; side < 2 && n > 0; side++) {
+        const mr_tensor t = held_places(ws, layer, side);
+        places[side] = mr_graph_use(g, &t);
+    }
+    if (n > 0)
+        *out = (mr_experts_held){n, ids[0], ids[1], ids[2], ids[3], ids[4], ids[5], places[0], places[1]};
+    return n > 0;
+}
+
 /* Whether first tokens are found for this stage: if a device computes the logits and can find them, and if they are
  * fewer bytes than the logits. In the host's memory the sampler reads logits where they are. */
 static bool finds_top(const mr_weights *ws) {
@@ -178,6 +194,9 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
         (void)mr_graph_nodes(g, &n_nodes);
         for (int s = 0; s < LAYER_SLOTS; s++)
             w[s] = use(g, ws, &ws->layers[l][s]);
+        mr_experts_held held;
+        if (use_held(g, ws, l, &held))
+            ctx.held = &held;
         ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
         ctx.attention.v_state = mr_graph_use(g, &state->v[l]);
         x = ws->arch->layer(g, &ctx, w, x);

@@ -109,12 +109,15 @@ static bool runs_op(const mr_weights *ws, const weight *w, int32_t b) {
     return w->op == MR_OP_MATMUL || (make_probe(ws, w, t, &node) && be->ops->supports(be, t, &node));
 }
 
+bool weights_fit(const mr_weights *ws, const weight *w, int32_t b) {
+    size_t bytes;
+    return bytes_on(ws, w, b, &bytes, NULL) == MR_OK && runs_op(ws, w, b);
+}
+
 /* The backend that holds the tensor: that of its layer, or the last one. The host's memory has one copy of a vector. */
 static int32_t choose_home(const mr_weights *ws, const weight *w) {
     int32_t last = ws->backends.n - 1;
-    size_t bytes;
-    bool fits = weight_is_matrix(w) ? bytes_on(ws, w, w->home, &bytes, NULL) == MR_OK && runs_op(ws, w, w->home)
-                                    : !describe(ws, w->home).host_addressable;
+    bool fits = weight_is_matrix(w) ? weights_fit(ws, w, w->home) : !describe(ws, w->home).host_addressable;
     return fits ? w->home : last;
 }
 
@@ -137,6 +140,14 @@ static bool is_wanted(const mr_weights *ws, const weight *w, int32_t home, int32
     return !weight_is_matrix(w) && (b == last || (w->values && !device.host_addressable && has_layers(ws, b)));
 }
 
+mr_status weights_take(mr_weights *ws, int32_t b, size_t bytes, size_t *out_offset, mr_err *err) {
+    *out_offset = ws->bytes[b];
+    if (mr_add_size(ws->bytes[b], mr_round_up(bytes, describe(ws, b).alignment), &ws->bytes[b]))
+        return MR_OK;
+    return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
+                      ws->range.last);
+}
+
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     (void)ctx;
     int32_t last = ws->backends.n - 1, home = choose_home(ws, w);
@@ -150,13 +161,11 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
         if (b != home && !is_wanted(ws, w, home, b))
             continue;
         mr_status status = bytes_on(ws, w, b, &at->bytes, err);
+        if (status == MR_OK)
+            status = weights_take(ws, b, at->bytes, &at->offset, err);
         if (status != MR_OK)
             return status;
         at->is_used = true;
-        at->offset = ws->bytes[b];
-        if (!mr_add_size(at->offset, mr_round_up(at->bytes, describe(ws, b).alignment), &ws->bytes[b]))
-            return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
-                              ws->range.last);
     }
     return MR_OK;
 }
@@ -178,13 +187,17 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->max_context = desc->max_context;
     ws->can_map = describe(ws, backends->n - 1).host_addressable;
     ws->map = ws->can_map && desc->map;
+    ws->expert_order = desc->expert_order;
     ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
-    mr_status status = ws->layers ? mr_arch_find(info->arch, &ws->arch, err)
-                                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
+    ws->held = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->held);
+    mr_status status = ws->layers && ws->held ? mr_arch_find(info->arch, &ws->arch, err)
+                                              : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
     if (status == MR_OK)
         status = weights_find(ws, err);
     if (status == MR_OK)
         status = weights_visit(ws, assign_places, NULL, err);
+    if (status == MR_OK)
+        status = held_place(ws, err);
     if (status != MR_OK) {
         mr_weights_destroy(ws);
         return status;
@@ -199,6 +212,7 @@ void mr_weights_destroy(mr_weights *ws) {
     for (int32_t b = 0; b < ws->backends.n; b++)
         ws->backends.at[b]->ops->buffer_destroy(ws->backends.at[b], ws->buffers[b]);
     ws->backend->ops->buffer_destroy(ws->backend, ws->mapped);
+    held_destroy(ws);
     mr_free(ws->layers);
     for (int32_t i = 0; i < MR_MODEL_MAX_ROPES; i++)
         mr_free(ws->rope_angles[i].values);

@@ -227,6 +227,8 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
         status = map_file(ws, err);
     if (status == MR_OK)
         status = weights_visit(ws, place_mapped, NULL, err);
+    if (status == MR_OK)
+        status = held_load(ws, ws->expert_order, err);
     /* For each page that is touched, the kernel maps up to 2 MiB around it. These pages hold layers of other stages,
      * too, so the pages of the whole file are released. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));

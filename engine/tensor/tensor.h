@@ -111,19 +111,22 @@ typedef enum mr_op {
     /* Selects the experts of each row (rule X). in: logits [E, R] f32, bias of the choice [E, 1] f32 or none; out
      * [2U, R] i32: the U experts in routing order, then the bits of their f32 weights. */
     MR_OP_ROUTE,
-    /* Lists the slots of each expert. in: routes [2U, R] i32; out [E + 1 + 2S, 1] i32, laid out as in
-     * mr_expert_rows. */
+    /* Lists the slots of each expert. in: routes [2U, R] i32, places [all experts, 1] i32 STATE or none; out [E + 1 +
+     * 2S, 1] i32, laid out as in mr_expert_rows. With places, the matrices of E experts follow, and expert e is number
+     * places[e] of them; where places[e] is -1, its slots are left out. */
     MR_OP_EXPERT_ROWS,
     /* For each slot w a + bias, with the matrix and the bias of the slot's expert. in: w [k, n*E] in WEIGHT or FILE
      * storage: E matrices one behind the other (in WEIGHT storage, each begins at a multiple of the weight_bytes of one
      * matrix), a of mr_type_activation(w): [k, R], or [k, S] with a row for each slot, expert rows, bias [n, E] f32 or
-     * none; out [n, S] f32. */
+     * none; out [n, S] f32. Rows of slots that the lists leave out are not written. */
     MR_OP_EXPERT_MATMUL,
     /* For each head, its matrix times the first k of its elements, then its other t elements, copied. in: w [k, n*H] in
      * WEIGHT or FILE storage: H matrices, laid out as those of experts, x [H*(k+t), R] f32; out [H*(n+t), R] f32. */
     MR_OP_HEAD_MATMUL,
     /* add + the weighted sum of the slots of each row (rule X), and what a shared expert adds (X2). in: y [n, S] f32,
-     * routes [2U, R] i32, add [n, R] f32, shared [n, R] f32 or none; out [n, R] f32, may be add. */
+     * routes [2U, R] i32, add [n, R] f32, shared [n, R] f32 or none, others [n, S] f32 and places [all experts, 1] i32
+     * STATE, or neither; out [n, R] f32, may be add. With places, the slots of expert e are in y if places[e] is not
+     * below 0, else in others. */
     MR_OP_EXPERT_SUM,
     /* Writes entries of block tables: the table's row slots[i] gets blocks[i] at index indices[i]. in: slots, indices,
      * blocks [1, R] i32, block tables [max blocks, slots] i32 STATE. No output. */

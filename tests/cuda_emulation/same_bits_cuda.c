@@ -10,7 +10,8 @@
 #include "worker/stage/devices_check.h"
 
 enum { MOST_STATE_PROGRAMS = 16 }; /* of a stage, in one run of a test */
-enum { ON_THE_CPU, EVERY_STAGE, EVERY_OTHER_STAGE, FIRST_LAYERS, HALVES, N_PLACES };
+enum { DEVICE_EXPERTS = 2 };       /* of each layer with experts */
+enum { ON_THE_CPU, EVERY_STAGE, EVERY_OTHER_STAGE, FIRST_LAYERS, HALVES, SOME_EXPERTS, N_PLACES };
 const int PLACES_N = N_PLACES - 1;
 
 /* Programs that all backends of a kind have run. */
@@ -75,8 +76,12 @@ mr_status __wrap_mr_devices_check(mr_devices *d, mr_err *err) {
 /* --- Places ------------------------------------------------------------------------------------------------------ */
 
 const char *places_name(int place) {
-    static const char *const NAMES[] = {"on the CPU", "on devices", "every other stage on a device",
-                                        "first layers on devices", "halves of stages on devices"};
+    static const char *const NAMES[] = {"on the CPU",
+                                        "on devices",
+                                        "every other stage on a device",
+                                        "first layers on devices",
+                                        "halves of stages on devices",
+                                        "on devices but for most experts"};
     return NAMES[place];
 }
 
@@ -88,6 +93,7 @@ static int32_t layers_on_device(int place, const mr_plan *plan, int32_t stage_id
     int32_t n = plan->stages[stage_idx].last - plan->stages[stage_idx].first;
     switch (place) {
     case EVERY_STAGE:
+    case SOME_EXPERTS:
         return n;
     case EVERY_OTHER_STAGE:
         return stage_idx % 2 == 0 ? n : 0;
@@ -104,8 +110,13 @@ static int32_t layers_on_device(int place, const mr_plan *plan, int32_t stage_id
 void places_apply(int place, int32_t n_partitions, mr_plan *plan) {
     bool has_cold = n_partitions > 0 && (place == FIRST_LAYERS || place == HALVES);
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        plan->stages[i].device_layers = layers_on_device(place, plan, i);
-        plan->stages[i].cold_partitions = has_cold ? 1 + i % n_partitions : 0;
+        mr_plan_stage *s = &plan->stages[i];
+        s->device_layers = layers_on_device(place, plan, i);
+        s->cold_partitions = has_cold ? 1 + i % n_partitions : 0;
+        if (place == SOME_EXPERTS) {
+            s->host_experts = s->device_layers;
+            s->device_experts = DEVICE_EXPERTS;
+        }
     }
 }
 
@@ -123,8 +134,10 @@ void places_check(int place, const mr_plan *plan, int64_t n_steps, const char *w
         n_cpu += s->device_layers < s->last - s->first || s->cold_partitions > 0;
         n_cold += s->cold_partitions > 0;
     }
-    bool is_good = on_cpu >= n_cpu * n_steps && on_devices >= n_devices * n_steps && (n_cpu > 0 || on_cpu == 0) &&
-                   (n_cold > 0 || on_devices <= n_devices * (n_steps + MOST_STATE_PROGRAMS));
+    bool is_good = on_cpu >= n_cpu * n_steps && on_devices >= n_devices * n_steps;
+    if (place != SOME_EXPERTS) /* the plan does not say which layers have experts */
+        is_good = is_good && (n_cpu > 0 || on_cpu == 0) &&
+                  (n_cold > 0 || on_devices <= n_devices * (n_steps + MOST_STATE_PROGRAMS));
     if (place != ON_THE_CPU && !is_good)
         fail_msg("%s: in %d steps the CPU ran %d programs for %d stages, and devices %d programs for %d stages", what,
                  (int)n_steps, (int)on_cpu, (int)n_cpu, (int)on_devices, (int)n_devices);

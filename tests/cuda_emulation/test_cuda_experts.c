@@ -104,10 +104,28 @@ static int32_t add_routes(node_case *c, int32_t n_used, int32_t limit, fill weig
     return id;
 }
 
-static void check_expert_rows(expert_shape s, int32_t n_rows, int32_t limit) {
+/* Places 0 to n - 1 for so many of the experts below limit, the others have none. */
+static int32_t add_places(node_case *c, int32_t limit, int32_t n) {
+    int32_t id = node_case_tensor(c, MR_TYPE_I32, limit, 1, MR_STORAGE_STATE, MR_ROWS_FIXED);
+    int32_t *places = node_case_row(c, id, 0);
+    for (int32_t e = 0; e < limit; e++)
+        places[e] = -1;
+    for (int32_t place = 0; place < n && place < limit; place++) {
+        int32_t e = rng_below(&numbers, limit);
+        while (places[e] >= 0)
+            e = (e + 1) % limit;
+        places[e] = place;
+    }
+    return id;
+}
+
+/* limit: of the numbers of experts. has_places: s.n of them have a list; else all, s.n is not below limit. */
+static void check_expert_rows(expert_shape s, int32_t n_rows, int32_t limit, bool has_places) {
     node_case c;
     node_case_begin(&c, MR_OP_EXPERT_ROWS, (node_rows){.bucket = n_rows + 2, .real = n_rows, .used = s.n_used});
     c.node.in[0] = add_routes(&c, s.n_used, limit, PLAIN);
+    if (has_places)
+        c.node.in[1] = add_places(&c, limit, s.n);
     c.node.out =
         node_case_tensor(&c, MR_TYPE_I32, s.n + 1 + 2 * s.n_used * c.rows.bucket, 1, MR_STORAGE_WORK, MR_ROWS_FIXED);
     c.node.params.experts.n = s.n;
@@ -122,19 +140,34 @@ static void test_expert_rows(void **state) {
     for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++)
         for (size_t r = 0; r < sizeof ROWS / sizeof *ROWS; r++)
             for (int32_t limit = 1; limit <= SHAPES[s].n; limit += SHAPES[s].n - 1 + (SHAPES[s].n == 1))
-                check_expert_rows(SHAPES[s], ROWS[r], limit); /* all slots of one expert; of any */
+                check_expert_rows(SHAPES[s], ROWS[r], limit, false); /* all slots of one expert; of any */
+    for (size_t s = 0; s < sizeof SHAPES / sizeof *SHAPES; s++)
+        for (size_t r = 0; r < sizeof ROWS / sizeof *ROWS; r++)
+            for (int32_t limit = 1; limit < 3 * SHAPES[s].n; limit += SHAPES[s].n)
+                check_expert_rows(SHAPES[s], ROWS[r], limit, true); /* fewer experts than places; more */
 }
 
-static void check_expert_sum(int32_t n, int32_t n_used, fill how, bool in_place, bool has_shared) {
+/* What experts have computed: a row for each slot. */
+static int32_t add_slots(node_case *c, int32_t n, int32_t n_used, fill how) {
+    int32_t id = node_case_tensor(c, MR_TYPE_F32, n, 4 * n_used, MR_STORAGE_WORK, MR_ROWS_SLOTS);
+    for (int32_t row = 0; row < 4 * n_used; row++)
+        fill_floats(&numbers, node_case_row(c, id, row), n, how);
+    return id;
+}
+
+static void check_expert_sum(int32_t n, int32_t n_used, fill how, bool in_place, unsigned more) {
+    enum { SHARED = 1, OTHERS = 2 };
     node_case c;
     node_case_begin(&c, MR_OP_EXPERT_SUM, (node_rows){.bucket = 4, .real = 3, .used = n_used});
-    c.node.in[0] = node_case_tensor(&c, MR_TYPE_F32, n, 4 * n_used, MR_STORAGE_WORK, MR_ROWS_SLOTS);
-    for (int32_t row = 0; row < 4 * n_used; row++)
-        fill_floats(&numbers, node_case_row(&c, c.node.in[0], row), n, how);
+    c.node.in[0] = add_slots(&c, n, n_used, how);
     c.node.in[1] = add_routes(&c, n_used, 5, how % 2 ? how : PLAIN);
     c.node.in[2] = node_case_floats(&c, &numbers, n, 0, how);
-    if (has_shared)
+    if (more & SHARED)
         c.node.in[3] = node_case_floats(&c, &numbers, n, 0, PLAIN);
+    if (more & OTHERS) {
+        c.node.in[4] = add_slots(&c, n, n_used, how);
+        c.node.in[5] = add_places(&c, 5, rng_below(&numbers, 6));
+    }
     c.node.out = in_place ? c.node.in[2] : node_case_rows(&c, MR_TYPE_F32, n);
     c.node.params.experts.n = 5;
     c.node.params.experts.n_used = n_used;
@@ -148,7 +181,7 @@ static void test_expert_sum(void **state) {
     for (int s = 0; s < 5; s++)
         for (int u = 0; u < 3; u++)
             for (fill how = PLAIN; how < FILLS; how++, i++)
-                check_expert_sum(SIZES[s], USED[u], how, i % 2, i / 2 % 2);
+                check_expert_sum(SIZES[s], USED[u], how, i % 2, (unsigned)(i / 2 % 4));
 }
 
 int main(void) {

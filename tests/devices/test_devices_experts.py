@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Layers on a device whose experts stay in the host's memory: the bits of the CPU, what is measured and planned, and
-plan files that cannot be."""
+"""Layers on a device whose experts stay in the host's memory, all of them or some: the bits of the CPU, what is measured
+and planned, and plan files that cannot be."""
+import glob
 import json
 import os
 import subprocess
 import tempfile
 import unittest
 
+from hosts import run_ranks
+
 BIN = os.path.abspath(os.environ["MILLRACE_DEVICES_BIN"])
 FOLDER = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "golden", "arch")
 IDS = os.path.join(FOLDER, "ids.txt")
+TEXT = os.path.join(os.environ["MILLRACE_SOURCE_DIR"], "tests", "data", "perplexity.txt")
 LIMIT_S = 300  # of one command; sanitizer builds on busy machines are slow
 
 
@@ -55,6 +59,97 @@ class Experts(unittest.TestCase):
             got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
             self.assertEqual(got, want, (name, n, host))
 
+    def check_some(self, name, *numbers):
+        """Borders between the experts that the device computes and those that the CPU does."""
+        model = os.path.join(FOLDER, name + ".gguf")
+        want = self.logits(model, "--backend", "cpu")
+        plan = self.save(model, "--measure", "off")
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        for i, n in enumerate(numbers):
+            plan["stages"] = [{"rank": 0, "first_layer": 0, "last_layer": n_layers - 1, "device_layers": n_layers - i % 2,
+                               "host_experts": n_layers - 1, "device_experts": n}]
+            with open(self.path, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            for more in ([], ["--no-repack"]):
+                got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", *more)
+                self.assertEqual(got, want, (name, n, more))
+
+    def shared_plan(self, model, n_stages, n_experts):
+        """All layers on devices, but every other stage has its experts on both sides, and the rest on one."""
+        plan = self.save(model, "--measure", "off")
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        firsts = [i * n_layers // n_stages for i in range(n_stages + 1)]
+        plan["stages"] = []
+        for i, (first, end) in enumerate(zip(firsts, firsts[1:])):
+            plan["stages"].append({"rank": i, "first_layer": first, "last_layer": end - 1, "device_layers": end - first})
+            if i % 2 == 0:
+                plan["stages"][i].update({"host_experts": end - first, "device_experts": n_experts})
+        with open(self.path, "w", encoding="utf-8") as f:
+            json.dump(plan, f)
+
+    def test_bits_of_stages(self):
+        model = os.path.join(FOLDER, "gpt-oss-mxfp4.gguf")
+        want = self.logits(model, "--backend", "cpu")
+        for n_stages, chunk, threads in ((1, 24, 3), (2, 1, 1), (3, 3, 2), (4, 16, 1)):
+            self.shared_plan(model, n_stages, n_stages)
+            got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", "--chunk",
+                              str(chunk), "-t", str(threads))
+            self.assertEqual(got, want, (n_stages, chunk, threads))
+
+    @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
+    def test_bits_of_ranks(self):
+        model, out = os.path.join(FOLDER, "qwen3moe.gguf"), os.path.join(self.folder.name, "logits.f32")
+        want = self.logits(model, "--backend", "cpu")
+        for n_ranks in (2, 4):
+            self.shared_plan(model, n_ranks, 3)
+            done = run_ranks(n_ranks, ["logits", model, "--ids-file", IDS, "-o", out, "--backend", "test", "--plan",
+                                       self.path, "-t", "1"], program=[BIN], timeout=LIMIT_S,
+                             env={**os.environ, "MILLRACE_CACHE_DIR": self.folder.name, "MILLRACE_MEASURE": "off"})
+            self.assertEqual((done.status, done.left), (0, []), str(done))
+            with open(out, "rb") as f:
+                self.assertEqual(f.read(), want, n_ranks)
+            os.unlink(out)
+
+    def test_bits_with_a_profile(self):
+        """The device gets the experts that the profile in the cache names. Ranks without the profile hear of them."""
+        model = os.path.join(FOLDER, "gpt-oss-mxfp4.gguf")
+        want = self.logits(model, "--backend", "cpu")
+        self.run_it("profile", model, "-f", TEXT, "--ctx", "64", "--backend", "cpu")
+        path, = glob.glob(os.path.join(self.folder.name, "profile-*.json"))
+        with open(path, encoding="utf-8") as f:
+            profile = json.load(f)
+        for layer in profile["layers"]:  # the last experts are used most
+            n = len(layer["counts"])
+            layer["counts"] = [profile["rows"] * e // n for e in range(n)]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(profile, f)
+        for n_stages in (1, 3):
+            self.shared_plan(model, n_stages, 2)
+            got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
+            self.assertEqual(got, want, n_stages)
+
+    def test_trace_of_both_sides(self):
+        """A row of the trace for the phases of the stage, one for its CPU and one for its device."""
+        model, trace = os.path.join(FOLDER, "qwen3moe.gguf"), os.path.join(self.folder.name, "trace.json")
+        self.shared_plan(model, 1, 3)
+        self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off", "--trace", trace)
+        with open(trace, encoding="utf-8") as f:
+            events = json.load(f)
+        tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(sorted(tracks.values()), ["stage 0, layers 0 to 4", "stage 0: CPU", "stage 0: device"])
+        for kind, title in (("cpu", "stage 0: CPU"), ("device", "stage 0: device")):
+            works = [e for e in events if e["name"] == kind]
+            self.assertEqual({tracks[e["tid"]] for e in works}, {title})
+            steps = {e["args"]["step"] for e in works}
+            self.assertEqual(steps, set(range(1, len(steps) + 1)))  # every step has some
+            self.assertGreater(len(works), 4 * len(steps))          # about one for each layer
+            self.assertTrue(all(e["dur"] > 0 for e in works))
+
+    def test_bits_with_some_experts(self):
+        for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
+            with self.subTest(name):
+                self.check_some(name, 1, 2, 3)
+
     def test_bits(self):
         for name in ("qwen3moe", "gpt-oss-mxfp4", "deepseek2-lite", "glm4moe"):
             with self.subTest(name):
@@ -98,6 +193,15 @@ class Experts(unittest.TestCase):
             json.dump(plan, f)
         error = self.run_it("plan", model, "--plan", self.path, "--backend", "test", status=1)
         self.assertIn("stages[0].host_experts is 3, allowed is 0 to 2", error)
+        for host, n, status, words in ((0, 1, 1, "stages[0].device_experts is 1, allowed is 0 to 0"),
+                                       (2, 4097, 1, "stages[0].device_experts is 4097, allowed is 0 to 4096"),
+                                       (2, 9, 2, "9 experts of each layer on a device, where the model has 8")):
+            plan["stages"][0].update({"device_layers": 2, "host_experts": host, "device_experts": n})
+            with open(self.path, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            error = self.run_it("logits", model, "--ids-file", IDS, "-o", os.devnull, "--plan", self.path, "--backend",
+                                "test", status=status)
+            self.assertIn(words, error)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ static const mr_msg_limits limits = {
 };
 
 /* The tables that accepted messages index, of exactly the allowed size. */
-static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4], phases[MR_PHASE_COUNT];
+static volatile uint8_t slots[8], vocabulary[1000], blocks[50], positions[201], stages[4], phases[MR_SPAN_KINDS];
 static volatile uint8_t file_blocks[FILE_BLOCKS], ranks[MR_MAX_STAGES];
 static volatile int64_t time_ns;
 

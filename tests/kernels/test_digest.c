@@ -23,7 +23,7 @@
 #include "tests/support/test.h"
 
 /* The sum of all parts in numerics version 4; the first test prints the number to record. */
-static const uint64_t GOLDEN = UINT64_C(0xcc2e1ae218495162);
+static const uint64_t GOLDEN = UINT64_C(0xc8f077db9d8c458b);
 
 static mr_backend *cpu_create(int32_t n_threads) {
     mr_backend *be = NULL;

@@ -23,8 +23,11 @@ bool mr_measure_describe_device(const mr_measure_config *config, mr_measured_dev
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
 
+/* A layer with its experts, without them, and with one of them. */
+static const mr_devices_share WHOLE = {1, 0, 0, 0}, TRUNK = {1, 1, 0, INT32_MAX}, SHARED = {1, 1, 1, INT32_MAX};
+
 /* What a stage of layer l alone takes on the device. */
-static mr_status bytes_of(const measure *m, int32_t l, bool host_experts, mr_stage_bytes *out, mr_err *err) {
+static mr_status bytes_of(const measure *m, int32_t l, mr_devices_share share, mr_stage_bytes *out, mr_err *err) {
     const mr_measure_config *c = m->config;
     mr_stage_config config = {.gguf = c->gguf,
                               .info = c->info,
@@ -40,8 +43,7 @@ static mr_status bytes_of(const measure *m, int32_t l, bool host_experts, mr_sta
                               .measures_products = c->devices->is_measured};
     int32_t b = mr_devices_holder(&config.devices);
     mr_stage_sizes sizes;
-    mr_devices_hold(&config.devices, 1, host_experts);
-    mr_devices_hold_hot(&config.devices, host_experts ? INT32_MAX : 0);
+    mr_devices_hold(&config.devices, share);
     mr_status status = mr_stage_measure(&config, c->backend, &sizes, err);
     if (status == MR_OK)
         *out = sizes.devices[b];
@@ -55,7 +57,7 @@ static uint64_t above(uint64_t a, uint64_t b) {
 /* What the first or the last layer of the model takes more than a layer of its kind. */
 static mr_status more_bytes_of(const measure *m, int32_t l, const mr_measured_device *d, uint64_t *out, mr_err *err) {
     mr_stage_bytes bytes;
-    mr_status status = bytes_of(m, l, false, &bytes, err);
+    mr_status status = bytes_of(m, l, WHOLE, &bytes, err);
     if (status == MR_OK)
         *out = above(bytes.weights, d->layer_bytes[m->kind[l]]) + above(bytes.work + bytes.tables, d->stage_bytes);
     return status;
@@ -69,12 +71,17 @@ mr_status measure_device_bytes(const measure *m, int32_t n_kinds, mr_measured_de
         mr_stage_bytes bytes = {0};
         if (!measure_next_inner(m, (uint8_t)k, 0, &range))
             range = measure_outer(m, (uint8_t)k);
-        status = bytes_of(m, range.first, true, &bytes, err);
+        status = bytes_of(m, range.first, TRUNK, &bytes, err);
         out->trunk_bytes[k] = bytes.weights;
+        if (status == MR_OK) /* needs the most work memory of a layer with experts */
+            status = bytes_of(m, range.first, SHARED, &bytes, err);
+        size_t shared_bytes = bytes.work + bytes.tables;
         if (status == MR_OK)
-            status = bytes_of(m, range.first, false, &bytes, err);
+            status = bytes_of(m, range.first, WHOLE, &bytes, err);
         out->layer_bytes[k] = bytes.weights;
         out->token_bytes[k] = (bytes.kv + TOKENS - 1) / TOKENS;
+        if (shared_bytes > out->stage_bytes)
+            out->stage_bytes = shared_bytes;
         if (bytes.work + bytes.tables > out->stage_bytes)
             out->stage_bytes = bytes.work + bytes.tables;
     }

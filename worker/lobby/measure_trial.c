@@ -91,10 +91,10 @@ static mr_stage_config stage_config(const trial *t, const trial_desc *d) {
         config.devices = c->devices->list;
         config.measures_products = c->devices->is_measured;
     }
-    if (d->on_device) {
-        mr_devices_hold(&config.devices, t->n_layers, d->host_experts ? t->n_layers : 0);
-        mr_devices_hold_hot(&config.devices, d->host_experts ? INT32_MAX : 0);
-    }
+    if (d->on_device)
+        mr_devices_hold(&config.devices, (mr_devices_share){.n_layers = t->n_layers,
+                                                            .n_host_experts = d->host_experts ? t->n_layers : 0,
+                                                            .n_cold_partitions = d->host_experts ? INT32_MAX : 0});
     return config;
 }
 

@@ -157,6 +157,7 @@ mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics) {
         list->whole_layers[list->n] = list->whole_layers[i];
         list->host_experts[list->n] = list->host_experts[i];
         list->cold_partitions[list->n] = list->cold_partitions[i];
+        list->device_experts[list->n] = list->device_experts[i];
         memmove(list->min_rows[list->n++], list->min_rows[i], sizeof list->min_rows[i]);
     }
     out.is_measured = out.is_measured && list->n > 0;
@@ -173,14 +174,12 @@ int32_t mr_devices_holder(const mr_backends *list) {
     return -1;
 }
 
-void mr_devices_hold(mr_backends *list, int32_t n_layers, int32_t n_host_experts) {
+void mr_devices_hold(mr_backends *list, mr_devices_share share) {
     int32_t i = mr_devices_holder(list);
-    list->whole_layers[i] = n_layers;
-    list->host_experts[i] = n_host_experts;
-}
-
-void mr_devices_hold_hot(mr_backends *list, int32_t n_cold_partitions) {
-    list->cold_partitions[mr_devices_holder(list)] = n_cold_partitions;
+    list->whole_layers[i] = share.n_layers;
+    list->host_experts[i] = share.n_host_experts;
+    list->device_experts[i] = share.n_device_experts;
+    list->cold_partitions[i] = share.n_cold_partitions;
 }
 
 void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why) {

@@ -49,12 +49,15 @@ MR_MUST_USE mr_status mr_devices_create(const mr_devices_config *config, int32_t
 mr_devices mr_devices_for(const mr_devices *devices, bool fast_numerics);
 /* Index of the device that holds whole layers: the first one with memory of its own; -1: there is none. */
 int32_t mr_devices_holder(const mr_backends *list);
-/* Puts the first n_layers layers of the stage on mr_devices_holder, the last n_host_experts of these without their
- * experts. The list must have such a device. */
-void mr_devices_hold(mr_backends *list, int32_t n_layers, int32_t n_host_experts);
-/* Of sparse feed-forward parts, these layers leave the last n_cold_partitions partitions of neurons to the host; all if
- * there are fewer. */
-void mr_devices_hold_hot(mr_backends *list, int32_t n_cold_partitions);
+/* What a plan puts on the device of a stage. */
+typedef struct mr_devices_share {
+    int32_t n_layers;          /* the first ones of the stage */
+    int32_t n_host_experts;    /* the last so many of these leave their experts in the host's memory */
+    int32_t n_device_experts;  /* but for so many experts of each such layer, which the device holds, too */
+    int32_t n_cold_partitions; /* of each sparse part of these, the host holds so many last partitions; or all */
+} mr_devices_share;
+/* Gives the share to mr_devices_holder. The list must have such a device. */
+void mr_devices_hold(mr_backends *list, mr_devices_share share);
 /* Leaves out a device (an index) that nobody has named, and logs why. */
 void mr_devices_leave_out(mr_devices *d, int32_t idx, const char *why);
 /* {0} is accepted. */

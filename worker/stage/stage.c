@@ -104,6 +104,10 @@ static mr_status measure_buckets(mr_stage *s, mr_err *err) {
 /* Allocates the work memory and gives it to every graph. */
 static mr_status place_buckets(mr_stage *s, mr_err *err) {
     mr_status status = MR_OK;
+    s->notes_works =
+        s->config.notes_works && s->needs_host && s->reuses_graphs && mr_devices_holder(&s->config.devices) >= 0;
+    for (int32_t i = 0; i < s->n_buckets && status == MR_OK && s->notes_works; i++)
+        status = mr_graph_note_work(s->buckets[i].graph, err);
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++)
         if (s->work_bytes[b] > 0)
             status = s->backends.at[b]->ops->buffer_create(s->backends.at[b], s->work_bytes[b], &s->work[b], err);
@@ -202,7 +206,12 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     s->needs_host = !s->reuses_graphs || config->counts_uses;
     s->backends = config->devices;
     s->backends.at[s->backends.n++] = backend;
-    mr_weights_desc weights = {config->gguf, config->info, config->range, config->map_weights, config->max_context};
+    mr_weights_desc weights = {.gguf = config->gguf,
+                               .info = config->info,
+                               .range = config->range,
+                               .map = config->map_weights,
+                               .max_context = config->max_context,
+                               .expert_order = config->expert_order};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = mr_stage_state_create(config, &s->backends, &s->state, err);

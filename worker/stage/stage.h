@@ -38,6 +38,11 @@ typedef struct mr_stage_config {
      * they hold. The stage prefers these devices to the backend argument of mr_stage_create. The backend argument runs
      * every node that no device runs; devices.rates[n] is the rate of the backend argument. */
     mr_backends devices;
+    /* The experts of each layer of the range, those first that the device gets (mr_weights_desc.expert_order). Borrowed
+     * for mr_stage_create; NULL: in ascending order. */
+    const int32_t *expert_order;
+    /* For mr_stage_works. It has no effect if each step runs on one backend alone. */
+    bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
@@ -119,8 +124,16 @@ MR_MUST_USE mr_status mr_stage_poll(mr_stage *s, int64_t deadline_ns, bool *out_
 /* Starts a step and waits for its end. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err);
 
+/* Exchanges at most `most` of the experts that a device holds: see mr_weights_renew_experts, which also describes order
+ * and *out_n. Call when no step is under way. Without such experts it does nothing. */
+MR_MUST_USE mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, int32_t most, int32_t *out_n,
+                                             mr_err *err);
+
 /* How long the device worked for the step that ended last, by its own clock; 0: not known. */
 int64_t mr_stage_device_ns(const mr_stage *s);
+/* When the CPU and devices computed in the step that ended last, [*out_n] in no order. None without
+ * config.notes_works. */
+const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n);
 /* Results of the step that ended last; zeros if the stage is synthetic. Logits: [vocabulary], out_row: an index into
  * out_rows. Hidden: [d_model], behind the output norm, i: an index into hidden_rows. An out row with only_top has no
  * logits; mr_stage_top returns NULL for all other rows. */

@@ -22,14 +22,18 @@ void mr_stage_clock_end(mr_stage_clock *c) {
     c->spans = NULL;
 }
 
-/* Adds the time to the phase, and a span if a trace is wanted. */
-static void add(mr_stage_clock *c, mr_phase phase, int64_t start_ns, int64_t end_ns) {
-    c->ns[phase] += end_ns - start_ns;
+void mr_stage_clock_add_work(mr_stage_clock *c, mr_phase kind, int64_t start_ns, int64_t end_ns) {
     if (c->spans && c->n_spans == MAX_SPANS)
         c->n_dropped++;
     else if (c->spans)
         c->spans[c->n_spans++] =
-            (mr_span){.start_ns = start_ns, .end_ns = end_ns, .step = c->step, .rows = c->rows, .phase = phase};
+            (mr_span){.start_ns = start_ns, .end_ns = end_ns, .step = c->step, .rows = c->rows, .phase = kind};
+}
+
+/* Adds the time to the phase, and a span if a trace is wanted. */
+static void add(mr_stage_clock *c, mr_phase phase, int64_t start_ns, int64_t end_ns) {
+    c->ns[phase] += end_ns - start_ns;
+    mr_stage_clock_add_work(c, phase, start_ns, end_ns);
 }
 
 void mr_stage_clock_enter(mr_stage_clock *c, mr_phase phase) {

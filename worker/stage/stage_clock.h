@@ -36,6 +36,9 @@ void mr_stage_clock_begin_step(mr_stage_clock *c, uint64_t step, uint32_t rows);
 /* Adds a step that a device has computed in ns until now_ns, while the thread was in other phases. */
 void mr_stage_clock_add_step(mr_stage_clock *c, uint64_t step, uint32_t rows, int64_t ns, int64_t now_ns);
 
+/* Adds a span to the trace that is no phase: of the present step. */
+void mr_stage_clock_add_work(mr_stage_clock *c, mr_phase kind, int64_t start_ns, int64_t end_ns);
+
 /* Moves up to max spans to out, the oldest first. Returns their number. */
 int32_t mr_stage_clock_take(mr_stage_clock *c, mr_span *out, int32_t max);
 

@@ -47,6 +47,7 @@ struct mr_stage {
     stage_bucket buckets[STAGE_MAX_BUCKETS];
     int32_t n_buckets;
     bool reuses_graphs;
+    bool notes_works;                 /* the graphs do */
     bool needs_host;                  /* in some step: steps are not started one behind the other */
     int32_t n_copies;                 /* the most in one graph */
     stage_slot slots[MR_STAGE_STEPS]; /* step i is in slot i % MR_STAGE_STEPS */

@@ -197,8 +197,18 @@ mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err) {
     return status;
 }
 
+mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, int32_t most, int32_t *out_n, mr_err *err) {
+    MR_ASSERT(s->n_started == s->n_ended && !s->config.synthetic);
+    return mr_weights_renew_experts(s->weights, order, most, out_n, err);
+}
+
 int64_t mr_stage_device_ns(const mr_stage *s) {
     return s->needs_host ? 0 : mr_graph_flight_ns(last_ended(s)->flight);
+}
+
+const mr_graph_work *mr_stage_works(const mr_stage *s, int32_t *out_n) {
+    *out_n = 0;
+    return s->notes_works ? mr_graph_works(last_ended(s)->bucket->graph, out_n) : NULL;
 }
 
 const mr_use_counts *mr_stage_use_counts(const mr_stage *s, int32_t *out_n) {

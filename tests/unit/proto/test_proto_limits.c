@@ -45,6 +45,9 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, stage[1].cold_partitions = 1, "stage 1: cold_partitions is 1, allowed is 0 to 0");
     BROKEN_CONTROL(PLAN, stage[1].cold_partitions = 16384 + (s.stage[1].device_layers = 1),
                    "stage 1: cold_partitions is 16385, allowed is 0 to 16384");
+    BROKEN_CONTROL(PLAN, stage[1].device_experts = 1, "stage 1: device_experts is 1, allowed is 0 to 0");
+    BROKEN_CONTROL(PLAN, stage[2].held_experts[3] = 4096, "stage 2: held_experts 3 is 4096, allowed is below 4096");
+    BROKEN_CONTROL(PLAN, stage[2].n_held_experts--, "stage 2: the number of held_experts is 3, allowed is 4 to 4");
     BROKEN_CONTROL(PLAN, stage[1].synthetic_row_ns = 1, "stage 1: synthetic_row_ns is 1, allowed is 0 to 0");
 }
 
@@ -54,6 +57,8 @@ static void test_synthetic_plan_limits(void **state) {
     samples s;
     samples_init(&s, MILLRACE__CONTROL__BODY_PLAN, 1);
     s.plan.synthetic = true;
+    s.stage[2].device_layers = s.stage[2].host_experts = s.stage[2].device_experts = 0;
+    s.stage[2].n_held_experts = 0;
     s.stage[1].last_layer = s.stage[1].first_layer;
     s.stage[2].first_layer = s.stage[1].first_layer;
     s.plan.max_rows = 10;
@@ -217,7 +222,7 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(PROGRESS, progress.stage = 4, "load progress: stage is 4");
     BROKEN_REPORT(PROGRESS, progress.done_bytes = 2, "done_bytes is 2, allowed is 0 to 1");
     BROKEN_REPORT(SPANS, spans.stage = 4, "spans: stage is 4");
-    BROKEN_REPORT(SPANS, phases[1] = MR_PHASE_COUNT, "phase 1 is 6, allowed is below 6");
+    BROKEN_REPORT(SPANS, phases[1] = MR_SPAN_KINDS, "phase 1 is 8, allowed is below 8");
     BROKEN_REPORT(SPANS, spans.n_step = 2, "the number of steps is 2, allowed is 3 to 3");
     BROKEN_REPORT(SPANS, spans.n_rows = 0, "the number of rows is 0");
     BROKEN_REPORT(SPANS, spans.n_start_ns = 2, "the number of starts is 2");

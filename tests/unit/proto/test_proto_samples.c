@@ -24,6 +24,12 @@ static void plan_init(samples *s) {
         s->stages[i] = &s->stage[i];
     }
     s->plan.epoch = 7;
+    s->stage[2].device_layers = 3;
+    s->stage[2].host_experts = s->stage[2].device_experts = 2;
+    s->stage[2].held_experts = s->held_experts;
+    s->stage[2].n_held_experts = 4;
+    for (uint32_t i = 0; i < 4; i++)
+        s->held_experts[i] = 4095 - i;
     s->plan.n_stages = 3;
     s->plan.stages = s->stages;
     s->plan.n_kv_blocks = MR_MAX_KV_BLOCKS;
@@ -191,7 +197,7 @@ static void spans_init(samples *s) {
         s->starts_ns[i] = i;
         s->ends_ns[i] = INT64_MAX / 4;
     }
-    s->phases[2] = MR_PHASE_COUNT - 1;
+    s->phases[2] = MR_SPAN_KINDS - 1;
     s->spans.stage = 3;
     s->spans.n_phase = s->spans.n_step = s->spans.n_rows = s->spans.n_start_ns = s->spans.n_end_ns = 3;
     s->spans.phase = s->phases;

@@ -20,6 +20,7 @@ typedef struct samples {
     Millrace__Control control;
     Millrace__Plan plan;
     Millrace__StageRange stage[3], *stages[3];
+    uint32_t held_experts[4];
     Millrace__OpenSequence open;
     Millrace__Sampling sampling;
     uint32_t prompt[5], bias_ids[2], bad_words[5];

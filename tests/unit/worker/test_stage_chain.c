@@ -72,6 +72,8 @@ static void create_stage(chain *p, int32_t idx, int32_t first, int32_t last) {
         .map_weights = p->config.map_weights,
         .counts_uses = p->config.counts_uses,
         .devices = p->config.devices,
+        .expert_order = p->config.expert_order,
+        .notes_works = p->config.notes_works,
     };
     mr_cpu_options options = {.n_threads = p->config.n_threads};
     if (mr_cpu_backend_create(&options, &p->backends[idx], &err) != MR_OK)

@@ -26,11 +26,13 @@ typedef struct chain_config {
     int32_t n_threads; /* threads of each stage */
     const char *isa;   /* NULL: the best instruction set that MILLRACE_CPU_ISA allows */
     mr_type kv_type;
-    int32_t max_context; /* 0: the context of the model */
-    bool counts_uses;    /* of mr_stage_config */
-    bool map_weights;    /* matrices stay mapped from the file */
-    mr_backends devices; /* backends of every stage, before its CPU backend; the caller owns them */
-    bool shuffled;       /* KV blocks and sequence slots in a random order */
+    int32_t max_context;         /* 0: the context of the model */
+    bool counts_uses;            /* of mr_stage_config */
+    bool map_weights;            /* matrices stay mapped from the file */
+    mr_backends devices;         /* backends of every stage, before its CPU backend; the caller owns them */
+    const int32_t *expert_order; /* mr_stage_config.expert_order, with one stage */
+    bool notes_works;            /* mr_stage_config.notes_works */
+    bool shuffled;               /* KV blocks and sequence slots in a random order */
 } chain_config;
 
 typedef struct chain chain;

@@ -466,70 +466,6 @@ static void test_devices(void **state) {
     check_predictions(true);
 }
 
-/* The least seconds of a stage for any number of layers on the device, and of experts in the host's memory. */
-static double least_of_stage(const cluster *c, mr_plan_stage s) {
-    double least = INFINITY;
-    for (s.device_layers = 0; s.device_layers <= s.last; s.device_layers++)
-        for (s.host_experts = 0; s.host_experts <= s.device_layers; s.host_experts++)
-            if (stage_fits(c, &s))
-                least = fmin(least, stage_seconds(c, &s, 1));
-    return least;
-}
-
-/* Layers are not divided, so the best plan may be faster by a layer or two. */
-static void test_experts_in_the_host(void **state) {
-    (void)state;
-    static cluster c;
-    static mr_plan_prediction p;
-    int32_t n_with = 0;
-    for (int i = 0; i < N_CLUSTERS; i++) {
-        mr_err err;
-        cluster_random(&c, 1, random_int(1, 12), false);
-        memset(c.kind, i % 2, MAX_LAYERS); /* kind 0 has no experts */
-        add_devices(&c);
-        add_trunks(&c);
-        c.ranks[0].memory_bytes = 1 << 20;
-        c.config.objective = MR_OBJECTIVE_LATENCY;
-        mr_plan plan = {.n_stages = 1, .stages = {{.last = c.facts.n_layers}}};
-        const mr_plan_stage *s = &plan.stages[0];
-        expect_ok(mr_planner_use_devices(&c.config, &plan, &err), &err);
-        assert_true(stage_fits(&c, s));
-        assert_true(i % 2 || s->host_experts == 0);
-        n_with += s->host_experts > 0;
-        int k = i % 2;
-        double layer = c.ranks[0].layer[k].seconds[0] + c.ranks[0].position_s[k] * c.config.depth;
-        assert_true(stage_seconds(&c, s, 1) <= least_of_stage(&c, *s) + 2 * layer);
-        if (mr_planner_device_bytes(&c.facts, s, c.config.kv_tokens) > 0)
-            assert_true(mr_planner_device_bytes(&c.facts, s, c.config.kv_tokens) <=
-                        (double)c.ranks[0].device.memory_bytes);
-        mr_plan_predict(&c.facts, &plan, c.config.depth, &p);
-        assert_float_equal(mr_plan_decode_rate(&p, 1, NULL) * seconds_with(&c, &plan, 1, 1, false), 1, 1e-9);
-    }
-    assert_true(n_with > N_CLUSTERS / 10);
-}
-
-/* The device has no memory for a whole layer with its experts. */
-static void test_experts_too_large(void **state) {
-    (void)state;
-    static cluster c;
-    mr_err err;
-    cluster_random(&c, 1, 6, false);
-    memset(c.kind, 1, MAX_LAYERS);
-    add_devices(&c);
-    add_trunks(&c);
-    mr_measured_device *d = &c.ranks[0].device;
-    c.ranks[0].memory_bytes = 1 << 20;
-    d->layer[1].n = 0;
-    d->layer_bytes[1] = 5000;
-    d->trunk_bytes[1] = 20;
-    d->memory_bytes = 1000;
-    c.config.fills_devices = true;
-    mr_plan plan = {.n_stages = 1, .stages = {{.last = 6}}};
-    expect_ok(mr_planner_use_devices(&c.config, &plan, &err), &err);
-    assert_int_equal(plan.stages[0].device_layers, 6);
-    assert_int_equal(plan.stages[0].host_experts, 6);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_all),
@@ -548,8 +484,6 @@ int main(void) {
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_large),
         cmocka_unit_test(test_devices),
-        cmocka_unit_test(test_experts_in_the_host),
-        cmocka_unit_test(test_experts_too_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,6 +115,22 @@ static bool is_trunk(const cluster *c, const mr_plan_stage *s, int32_t l) {
     return l >= end - s->host_experts && l < end && c->ranks[s->rank].device.trunk[c->kind[l]].n > 0;
 }
 
+/* Of a layer that leaves its experts to the host but for some. */
+static double bytes_of_experts(const cluster *c, const mr_plan_stage *s, int32_t k) {
+    const mr_measured_device *d = &c->ranks[s->rank].device;
+    double all = (double)d->layer_bytes[k] - (double)d->trunk_bytes[k];
+    return all > 0 && c->facts.n_experts > 0 ? all * s->device_experts / c->facts.n_experts : 0;
+}
+
+static double seconds_of_experts(const cluster *c, const mr_plan_stage *s, int32_t k, double rows) {
+    const mr_measured_device *d = &c->ranks[s->rank].device;
+    const double *shares = c->facts.expert_shares;
+    if (s->device_experts == 0)
+        return 0;
+    double share = shares ? shares[s->device_experts] : (double)s->device_experts / c->facts.n_experts;
+    return share * (mr_step_times_at(&d->trunk[k], rows) - mr_step_times_at(&d->layer[k], rows));
+}
+
 bool stage_fits(const cluster *c, const mr_plan_stage *s) {
     const int32_t n = s->device_layers;
     const mr_model_memory *m = &c->config.memory;
@@ -122,19 +138,20 @@ bool stage_fits(const cluster *c, const mr_plan_stage *s) {
     bool is_tail = s->last == c->facts.n_layers;
     uint64_t need = m->stage_bytes + (s->first == 0 && n == 0 ? m->head_bytes : 0) +
                     (is_tail && n < s->last - s->first ? m->tail_bytes : 0);
-    uint64_t on_device =
-        d->stage_bytes + (s->first == 0 ? d->head_bytes : 0) + (is_tail && n == s->last - s->first ? d->tail_bytes : 0);
+    double on_device = (double)d->stage_bytes + (double)(s->first == 0 ? d->head_bytes : 0) +
+                       (double)(is_tail && n == s->last - s->first ? d->tail_bytes : 0);
     for (int32_t l = s->first; l < s->last; l++) {
         int32_t k = c->kind[l];
         if (l < s->first + n)
-            on_device += (is_trunk(c, s, l) ? d->trunk_bytes[k] : d->layer_bytes[k]) +
-                         (uint64_t)c->config.kv_tokens * d->token_bytes[k];
+            on_device += (double)(is_trunk(c, s, l) ? d->trunk_bytes[k] : d->layer_bytes[k]) +
+                         (is_trunk(c, s, l) ? bytes_of_experts(c, s, k) : 0) +
+                         (double)c->config.kv_tokens * (double)d->token_bytes[k];
         if (l < s->first + n && l >= s->first + n - s->host_experts)
             need += m->layer_bytes[k];
         else if (l >= s->first + n)
             need += m->layer_bytes[k] + (uint64_t)c->config.kv_tokens * m->token_bytes[k];
     }
-    return need <= c->ranks[s->rank].memory_bytes && (n == 0 || (double)on_device <= (double)d->memory_bytes * 63 / 64);
+    return need <= c->ranks[s->rank].memory_bytes && (n == 0 || on_device <= (double)d->memory_bytes * 63 / 64);
 }
 
 double stage_seconds(const cluster *c, const mr_plan_stage *s, double rows) {
@@ -148,6 +165,7 @@ double stage_seconds(const cluster *c, const mr_plan_stage *s, double rows) {
         double attended = window ? fmin(c->config.depth, window - 1) : c->config.depth;
         bool here = l >= s->first + n;
         const mr_measured_device *d = &f->device;
+        t -= is_trunk(c, s, l) ? seconds_of_experts(c, s, k, rows) : 0;
         t += mr_step_times_at(here                ? &f->layer[k]
                               : is_trunk(c, s, l) ? &d->trunk[k]
                                                   : &d->layer[k],

@@ -274,6 +274,74 @@ static void test_hot_neurons_run_beside_cold_ones(void **state) {
     assert_memory_equal(got, want, sizeof got);
 }
 
+/* --- Experts of a device beside those of the host ----------------------------------------------------------------- */
+
+enum { HELD = 2, HOST_EXPERT_NS = 700 };
+
+static int32_t places(rig *r, int32_t home, const int32_t *values) {
+    mr_err err = {0};
+    mr_tensor t;
+    mr_fence fence;
+    mr_backend *be = r->backends.at[home];
+    assert_true(mr_tensor_init(&t, "places", MR_TYPE_I32, EXPERTS, 1, MR_STORAGE_STATE, MR_ROWS_FIXED));
+    expect_ok(be->ops->buffer_create(be, t.bytes, &t.buffer, &err), &err);
+    t.home = be;
+    expect_ok(be->ops->set(be, t.buffer, 0, values, EXPERTS * sizeof *values, &fence, &err), &err);
+    expect_ok(be->ops->wait(be, fence, INT64_MAX, &err), &err);
+    r->matrices[r->n_matrices] = t.buffer;
+    r->matrix_homes[r->n_matrices++] = home;
+    return mr_graph_use(r->g, &t);
+}
+
+/* Every layer has experts on the host, and on the device (or none there). */
+static int64_t run_held(int32_t n_devices, bool is_held, float out[ROWS][SIDE], int64_t busy_ns[2]) {
+    static const int32_t ON_DEVICE[EXPERTS] = {-1, 1, -1, 0}, ON_HOST[EXPERTS] = {0, -1, 2, -1};
+    rig r = rig_make(n_devices);
+    int32_t in = input(&r), x = in;
+    for (int layer = 0; layer < LAYERS; layer++) {
+        mr_experts_held held = {.n = HELD, .gate_bias = NONE, .up_bias = NONE, .down_bias = NONE};
+        mr_experts_desc desc = {
+            .n = EXPERTS,
+            .n_used = USED,
+            .router = matrix(&r, 0, ROUTER_NS, SIDE, EXPERTS),
+            .gate = matrix(&r, 1, HOST_EXPERT_NS, SIDE, SIDE * EXPERTS),
+            .up = matrix(&r, 1, HOST_EXPERT_NS, SIDE, SIDE * EXPERTS),
+            .down = matrix(&r, 1, HOST_EXPERT_NS, SIDE, SIDE * EXPERTS),
+            .shared = MR_NO_TENSOR,
+            .held = is_held ? &held : NULL,
+        };
+        if (is_held) {
+            held.gate = matrix(&r, 0, EXPERT_NS, SIDE, SIDE * HELD);
+            held.up = matrix(&r, 0, EXPERT_NS, SIDE, SIDE * HELD);
+            held.down = matrix(&r, 0, EXPERT_NS, SIDE, SIDE * HELD);
+            held.device_places = places(&r, 0, ON_DEVICE);
+            held.host_places = places(&r, 1, ON_HOST);
+        }
+        x = mr_graph_scale(r.g, mr_graph_experts(r.g, x, x, &desc), 1e-3f);
+    }
+    mr_graph_output(r.g, x);
+    int64_t ns = run(&r, in);
+    for (int b = 0; b < 2; b++)
+        busy_ns[b] = test_device_get_stats(r.backends.at[b]).busy_ns;
+    get_rows(&r, x, out);
+    rig_destroy(&r);
+    return ns;
+}
+
+/* The device and the host work at the same time: both are busy for longer, together, than the run takes. */
+static void test_experts_of_device_and_host_run_together(void **state) {
+    (void)state;
+    float out[ROWS][SIDE];
+    int64_t busy_ns[2];
+    int64_t apart_ns = run_held(1, false, out, busy_ns);
+    assert_int_equal(apart_ns, LAYERS * (ROUTER_NS + 3 * HOST_EXPERT_NS));
+    int64_t ns = run_held(1, true, out, busy_ns);
+    assert_int_equal(ns, LAYERS * (ROUTER_NS + 3 * HOST_EXPERT_NS));
+    assert_int_equal(busy_ns[0], LAYERS * (ROUTER_NS + 3 * EXPERT_NS));
+    assert_int_equal(busy_ns[1], LAYERS * 3 * HOST_EXPERT_NS);
+    assert_true(ns < busy_ns[0] + busy_ns[1]);
+}
+
 /* --- Any graph --------------------------------------------------------------------------------------------------- */
 
 /* Products and sums of earlier results, and the sum of everything. */
@@ -320,6 +388,7 @@ int main(void) {
         cmocka_unit_test(test_branches_run_at_the_same_time),
         cmocka_unit_test(test_experts_run_beside_a_shared_expert),
         cmocka_unit_test(test_hot_neurons_run_beside_cold_ones),
+        cmocka_unit_test(test_experts_of_device_and_host_run_together),
         cmocka_unit_test(test_any_graph_gives_the_same_bits),
     };
     return cmocka_run_group_tests_name("graph_overlap", tests, NULL, NULL);
