@@ -149,6 +149,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].first_layer = (uint32_t)job->plan.stages[i].first;
         ranges[i].device_layers = (uint32_t)job->plan.stages[i].device_layers;
         ranges[i].host_experts = (uint32_t)job->plan.stages[i].host_experts;
+        ranges[i].way = (uint32_t)job->plan.stages[i].way;
         ranges[i].last_layer = (uint32_t)job->plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->plan.stages[i].synthetic_row_ns;
@@ -168,6 +169,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.map_weights = job->config.map_weights;
     plan.grammars = job->config.grammars;
     plan.fast_numerics = job->config.fast_numerics;
+    plan.must_ways = job->plan.must_ways;
     plan.synthetic = job->plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
