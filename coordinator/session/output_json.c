@@ -31,6 +31,8 @@ json_t *mr_output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, co
             json_object_set_new(stage, "device_layers", json_integer(p->device_layers));
         if (p->host_experts > 0)
             json_object_set_new(stage, "host_experts", json_integer(p->host_experts));
+        if (i + 1 < plan->n_stages)
+            json_object_set_new(stage, "link", json_string(mr_way_name(p->way)));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
             json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));

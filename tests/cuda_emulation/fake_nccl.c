@@ -111,7 +111,10 @@ static bool read_word(char *text, fake_nccl_options *o) {
 
 static void read_environment(void) {
     static char text[TEXT_BYTES];
-    const char *given = getenv("FAKE_NCCL");
+    char name[64];
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    snprintf(name, sizeof name, "FAKE_NCCL_%.16s", rank ? rank : "");
+    const char *given = getenv(name) ? getenv(name) : getenv("FAKE_NCCL");
     snprintf(text, sizeof text, "%s", given ? given : "");
     char *rest = text;
     options = (fake_nccl_options){0};

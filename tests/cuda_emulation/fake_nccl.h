@@ -33,8 +33,8 @@ typedef struct fake_nccl_counts {
     int32_t n_cut; /* transfers that an abort has ended */
 } fake_nccl_counts;
 
-/* As nccl_library_load. The options come from the environment variable FAKE_NCCL unless fake_nccl_reset has set them:
- * words with their names, as "fail=send fail_at=3 abort_hangs". */
+/* As nccl_library_load. Unless fake_nccl_reset has set the options, they come from the environment: words with their
+ * names, as "fail=send fail_at=3 abort_hangs", in the variable FAKE_NCCL_2 on rank 2, or else in FAKE_NCCL. */
 mr_status fake_nccl_load(const nccl_library **out, mr_err *err);
 /* As a new process. Every communicator must be aborted. NULL: the options of the environment. */
 void fake_nccl_reset(const fake_nccl_options *options);
