@@ -77,8 +77,8 @@ uint64_t mr_session_model_digest(const mr_session *s);
 /* Opens the model, meets the other ranks if there are any, and plans the stages. */
 MR_MUST_USE mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err);
 void mr_session_close(mr_session *s);
-/* Chooses the ways of the plan's activations. Done by mr_session_open. MR_E_UNSUPPORTED: --link wants one that cannot be
- * had. */
+/* Chooses the ways of the plan's activations. Done by mr_session_open. MR_E_UNSUPPORTED: --link wants one that cannot
+ * be had. */
 MR_MUST_USE mr_status mr_session_choose_ways(mr_session *s, mr_err *err);
 
 /* MR_E_TOO_LONG: a prompt of n_tokens, and `more` tokens behind it, do not fit the context. */

@@ -46,6 +46,23 @@ class Ways(Case):
         self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, link="host"), "host")
         self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, link="nccl"), "nccl")
 
+    def test_pointers(self):
+        """The MPI library takes addresses of devices, which the emulation leaves open to it."""
+        env = {"EMULATED_CUDA": "n_devices=2 open_memory", "FAKE_CUDA_MPI": "1", "FAKE_NCCL": "missing"}
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, env=env), "pointers")
+        text = self.run_plan((2, 2), (2, 2), (3, 3), (1, 1), chunk=160, link="pointers", env=env)
+        self.expect_ways(text, "pointers", "pointers", "pointers")
+        one = ["--device", "0"]  # NCCL does not connect a device with itself; pointers do
+        args = [*self.args, "--backend", "cuda", *one, *self.write_plan((4, 4), (4, 4))]
+        text = self.check_ranks(2, *args, program=[EMULATED_BIN], env={**env, "FAKE_NCCL": ""})
+        self.expect_ways(text, "pointers")
+
+    def test_no_pointers(self):
+        with self.assertRaises(AssertionError) as failure:
+            self.run_plan((4, 4), (4, 4), chunk=7, link="pointers")
+        self.assertIn("--link pointers: ranks 0 and 1 cannot: the MPI library does not take addresses of devices",
+                      str(failure.exception))
+
     def test_no_nccl(self):
         none = {"FAKE_NCCL_1": "missing"}
         self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, env=none), "host")
