@@ -578,7 +578,8 @@ static bool takes_device_memory(void) {
 }
 
 static mr_status endpoint_init(mr_mpi *m, endpoint *ep, int32_t self, const mr_channel_ops *ops, mr_err *err) {
-    ep->base = (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1, .takes_device_memory = takes_device_memory()};
+    ep->base =
+        (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1, .takes_device_memory = takes_device_memory()};
     ep->mpi = m;
     ep->open = true;
     ep->table = mr_alloc_array((size_t)m->config.max_requests, sizeof *ep->table);

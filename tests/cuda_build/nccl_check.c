@@ -1,6 +1,6 @@
-/* tests/cuda_build/nccl_check.c - compares proto/nccl/nccl_library.h with the header of NCCL: it compiles only if types,
- * sizes, numbers and the parameters of all functions are the same. A new number or structure of nccl_library.h needs a
- * line here; a new function does not. */
+/* tests/cuda_build/nccl_check.c - compares proto/nccl/nccl_library.h with the header of NCCL: it compiles only if
+ * types, sizes, numbers and the parameters of all functions are the same. A new number or structure of nccl_library.h
+ * needs a line here; a new function does not. */
 // SPDX-License-Identifier: Apache-2.0
 #include <nccl.h>
 #include <stddef.h>

@@ -32,7 +32,7 @@ typedef struct emulated_options {
     int32_t capability;   /* 10 * major + minor; 0: 90 */
     int32_t n_processors; /* 0: 4 */
     int32_t shared_bytes; /* most of a block, by func_set_attribute; 0: 227 KiB */
-    bool open_memory;     /* other libraries reach device memory from the host, as MPI with CUDA does: never protected */
+    bool open_memory;     /* device memory is never protected, as if a library reached it from the host */
     int32_t max_delay_us; /* before and after each piece of queued work */
     uint64_t seed;        /* of delays, and of the order of a graph's nodes */
     const char *fail;     /* a member of cuda_driver: fail_at counts calls of this function; NULL: of all functions */
