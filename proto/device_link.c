@@ -168,9 +168,17 @@ static mr_status check_time(const mr_device_link *l, mr_err *err) {
                       (int)(TRANSFER_NS / MR_NS_PER_S));
 }
 
-static mr_status poll_transfers(mr_device_link *l, bool *did, mr_err *err) {
+/* Whether the loss of the sender matters: rows are on their way, or the caller wants rows and there are none. At the
+ * end of a job the peer may be the first to leave. */
+static bool needs_peer(const mr_device_link *l, bool wants_rows) {
+    return l->n_done < l->n_taken || (wants_rows && l->n_done == l->n_released);
+}
+
+static mr_status poll_transfers(mr_device_link *l, bool wants_rows, bool *did, mr_err *err) {
     mr_carried carried = {0};
     mr_status status = l->in ? take_frames(l, did, err) : MR_OK;
+    if (status == MR_E_PEER_LOST && !needs_peer(l, wants_rows))
+        status = MR_OK;
     if (status == MR_OK)
         status = l->device.carrier->ops->poll(l->device.carrier, &carried, err);
     if (status != MR_OK)
@@ -187,7 +195,7 @@ static mr_status poll_transfers(mr_device_link *l, bool *did, mr_err *err) {
 mr_status mr_device_link_poll(mr_device_link *l, bool *did, mr_err *err) {
     if (l->state != SETUP_OPEN)
         return device_link_poll_setup(l, did, err);
-    return by_device(l) ? poll_transfers(l, did, err) : MR_OK;
+    return by_device(l) ? poll_transfers(l, false, did, err) : MR_OK;
 }
 
 /* --- Rows -------------------------------------------------------------------------------------------------------- */
@@ -231,7 +239,7 @@ mr_status mr_device_link_peek(mr_device_link *l, mr_frame *out, mr_link_rows *ou
     const uint8_t *payload = NULL;
     mr_link_rows rows = {0};
     bool did = false;
-    mr_status status = by_device(l) ? mr_device_link_poll(l, &did, err) : mr_inbox_peek(l->in, out, &payload, err);
+    mr_status status = by_device(l) ? poll_transfers(l, true, &did, err) : mr_inbox_peek(l->in, out, &payload, err);
     if (status == MR_OK && payload)
         status = check_frame(l, out, err);
     if (status != MR_OK)

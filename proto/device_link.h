@@ -57,7 +57,8 @@ MR_MUST_USE mr_status mr_device_link_create(const mr_device_link_desc *desc, mr_
 void mr_device_link_stop(mr_device_link *l);
 /* False: the memory of the device is still in use, until the process ends. NULL is accepted. */
 bool mr_device_link_destroy(mr_device_link *l);
-/* Goes on with the agreement and with transfers, without waiting. *did is set if something has happened. */
+/* Goes on with the agreement and with transfers, without waiting. *did is set if something has happened. MR_E_PEER_LOST
+ * comes only where the peer is still needed. */
 MR_MUST_USE mr_status mr_device_link_poll(mr_device_link *l, bool *did, mr_err *err);
 /* The ends have agreed on a way. */
 bool mr_device_link_is_open(const mr_device_link *l);

@@ -47,6 +47,7 @@ struct ncclComm {
     atomic_int state; /* nccl_result of the last call */
     atomic_bool is_aborted;
     atomic_int n_working;        /* transfers on the thread of a stream */
+    int32_t n_asks;              /* left, of the call that goes on */
     bool has_transfers, is_dead; /* is_dead: the abort has returned */
     mr_thread *connecting;
 };
@@ -93,6 +94,8 @@ static bool read_word(char *text, fake_nccl_options *o) {
         {"fail_at", .number = &o->fail_at},
         {"die", .text = &o->die},
         {"die_at", .number = &o->die_at},
+        {"halt_at", .number = &o->halt_at},
+        {"n_asks", .number = &o->n_asks},
         {"abort_hangs", .flag = &o->abort_hangs},
     };
     size_t i = 0, n = sizeof words / sizeof *words;
@@ -264,7 +267,19 @@ static nccl_result fake_comm_get_async_error(nccl_comm c, nccl_result *out) {
     if (c->is_dead)
         stop("a communicator is used after its abort");
     *out = atomic_load(&c->state);
+    if (c->n_asks > 0 && *out == NCCL_OK) {
+        *out = NCCL_IN_PROGRESS;
+        c->n_asks--;
+    }
     return result;
+}
+
+/* Whether the transfer that was counted last halts. */
+static bool is_halted(void) {
+    mr_mutex_lock(&lock);
+    bool halted = options.halt_at > 0 && n_calls[CALL_transfer] == options.halt_at;
+    mr_mutex_unlock(&lock);
+    return halted;
 }
 
 /* On the thread of the stream, whose memory is open. */
@@ -280,8 +295,10 @@ static void carry_out(void *ctx) {
         atomic_store(&c->state, NCCL_OK);
     done = done && move_bytes(c, &turn, 1, !writes) && move_bytes(c, t->bytes, half, writes);
     delay();
-    if (done && begin(CALL_transfer) != NCCL_OK) {
+    nccl_result result = done ? begin(CALL_transfer) : NCCL_OK;
+    if (result != NCCL_OK)
         atomic_store(&c->state, NCCL_REMOTE_ERROR);
+    if (done && (result != NCCL_OK || is_halted())) {
         while (!atomic_load(&c->is_aborted))
             nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000}, NULL);
         done = false;
@@ -299,7 +316,7 @@ static nccl_result give(call_kind kind, struct ncclComm *c, void *buffer, size_t
     nccl_result result = begin(kind);
     if (c->is_dead)
         stop("a communicator is used after its abort");
-    if (atomic_load(&c->state) == NCCL_IN_PROGRESS)
+    if (atomic_load(&c->state) == NCCL_IN_PROGRESS || c->n_asks > 0)
         stop("a call while the one before goes on");
     if (type != NCCL_INT8 || peer != 1 - c->rank || (kind == CALL_send) != (c->rank == 0))
         return NCCL_INVALID_ARGUMENT;
@@ -310,6 +327,7 @@ static nccl_result give(call_kind kind, struct ncclComm *c, void *buffer, size_t
         stop("no memory");
     *t = (transfer){.comm = c, .bytes = buffer, .n = n, .is_first = !c->has_transfers};
     c->has_transfers = true;
+    c->n_asks = t->is_first ? 0 : options.n_asks;
     if (t->is_first)
         atomic_store(&c->state, NCCL_IN_PROGRESS);
     mr_mutex_lock(&lock);
@@ -318,7 +336,7 @@ static nccl_result give(call_kind kind, struct ncclComm *c, void *buffer, size_t
     mr_mutex_unlock(&lock);
     if (!emulated_driver_enqueue(stream, buffer, n, carry_out, t))
         return INVALID_USAGE;
-    return t->is_first ? NCCL_IN_PROGRESS : NCCL_OK;
+    return t->is_first || c->n_asks > 0 ? NCCL_IN_PROGRESS : NCCL_OK;
 }
 
 static nccl_result fake_send(const void *buffer, size_t n, nccl_type type, int peer, nccl_comm c, nccl_stream stream) {

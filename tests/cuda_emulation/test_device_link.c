@@ -249,10 +249,10 @@ static void carry_steps(rig *r, int32_t n) {
 
 /* --- Tests ------------------------------------------------------------------------------------------------------- */
 
-static void check_way(mr_way way, int32_t max_delay_us) {
+static void check_way(mr_way way, int32_t max_delay_us, int32_t n_asks) {
     rig r;
     mr_err err = {0};
-    prepare(&(fake_nccl_options){.max_delay_us = max_delay_us});
+    prepare(&(fake_nccl_options){.max_delay_us = max_delay_us, .n_asks = n_asks});
     open_rig(&r);
     expect_ok(link_both(&r, &(wish){.way = way, .must = true}, &err), &err);
     for (int32_t i = 0; i < 2; i++) {
@@ -266,13 +266,30 @@ static void check_way(mr_way way, int32_t max_delay_us) {
 
 static void test_rows_by_host(void **state) {
     (void)state;
-    check_way(MR_WAY_HOST, 0);
+    check_way(MR_WAY_HOST, 0, 0);
 }
 
 static void test_rows_by_nccl(void **state) {
     (void)state;
-    check_way(MR_WAY_NCCL, 0);
-    check_way(MR_WAY_NCCL, 3000);
+    check_way(MR_WAY_NCCL, 0, 0);
+    check_way(MR_WAY_NCCL, 3000, 0);
+    check_way(MR_WAY_NCCL, 100, 3);
+}
+
+/* While NCCL has not put a send into the queue, its frame does not go out, and nothing is asked of the receiver. */
+static void test_a_frame_follows_its_send(void **state) {
+    (void)state;
+    rig r;
+    mr_err err = {0};
+    bool did;
+    prepare(&(fake_nccl_options){.n_asks = INT32_MAX});
+    open_rig(&r);
+    expect_ok(link_both(&r, &(wish){.way = MR_WAY_NCCL}, &err), &err);
+    assert_true(send_step(&r.at[SENDER], 0));
+    for (int32_t i = 0; i < 20; i++)
+        expect_ok(mr_device_link_poll(r.at[i % 2].link, &did, &err), &err);
+    assert_false(mr_device_link_is_busy(r.at[RECEIVER].link));
+    close_rig(&r);
 }
 
 static void test_a_channel_without_pointers(void **state) {
@@ -368,6 +385,8 @@ static void test_failures_of_transfers(void **state) {
         mr_status status = mr_device_link_send(r.at[SENDER].link, &f, &err);
         if (which == SENDER) {
             expect_fails(status, MR_E_IO, &err, "send activations: system error");
+            expect_ok(mr_device_link_poll(r.at[RECEIVER].link, &did, &err), &err); /* no frame went ahead of it */
+            assert_false(mr_device_link_is_busy(r.at[RECEIVER].link));
         } else {
             expect_ok(status, &err);
             expect_ok(mr_device_link_poll(r.at[SENDER].link, &did, &err), &err);
@@ -381,17 +400,28 @@ static void test_failures_of_transfers(void **state) {
 typedef enum loss {
     LOSS_BEFORE_OFFER,
     LOSS_IN_CONNECT,
+    LOSS_IDLE,
     LOSS_WITH_SEND,   /* the receiver is lost while a send is in the queue */
     LOSS_WITH_RECV,   /* the sender is lost while a recv is in the queue */
     LOSS_IN_TRANSFER, /* either end, after half of the bytes */
     LOSSES
 } loss;
 
+/* A frame from the sender's endpoint without a transfer: the sender is lost behind it. */
+static void send_frame_alone(rig *r, const mr_frame *f) {
+    mr_outbox *alone = NULL;
+    uint8_t *payload = NULL;
+    mr_err err = {0};
+    expect_ok(mr_outbox_create(r->at[SENDER].channel, RECEIVER, MR_LINK_ACTIVATIONS, EPOCH, 1, 0, &alone, &err), &err);
+    expect_ok(mr_outbox_reserve(alone, &payload, &err), &err);
+    expect_ok(mr_outbox_send(alone, f, &err), &err);
+    mr_outbox_destroy(alone); /* the receive was posted before, so the frame has arrived */
+}
+
 /* Brings both ends into the state. */
 static void reach(rig *r, loss state, int32_t lost) {
     mr_err err = {0};
     bool did;
-    int64_t limit_ns = mr_clock_now_ns() + LIMIT_NS;
     const wish w = {.way = MR_WAY_NCCL};
     expect_ok(link_end(r, 1 - lost, &w, &err), &err);
     expect_ok(mr_device_link_poll(r->at[1 - lost].link, &did, &err), &err);
@@ -403,16 +433,26 @@ static void reach(rig *r, loss state, int32_t lost) {
     if (state == LOSS_IN_CONNECT)
         return;
     expect_ok(agree(r, &err), &err);
-    assert_true(send_step(&r->at[SENDER], 0));
-    if (state == LOSS_WITH_SEND)
-        return;
-    mr_link_rows rows;
-    mr_frame f;
-    bool is_here = false;
-    do {
-        expect_ok(mr_device_link_peek(r->at[RECEIVER].link, &f, &rows, &is_here, &err), &err);
+    if (state == LOSS_WITH_SEND || state == LOSS_IN_TRANSFER)
+        assert_true(send_step(&r->at[SENDER], 0));
+    const mr_frame alone = {.rows = 1, .row_bytes = (uint32_t)ROW_BYTES, .by_device = true};
+    if (state == LOSS_WITH_RECV)
+        send_frame_alone(r, &alone);
+    int64_t limit_ns = mr_clock_now_ns() + LIMIT_NS;
+    while ((state == LOSS_WITH_RECV || state == LOSS_IN_TRANSFER) && !mr_device_link_is_busy(r->at[RECEIVER].link)) {
+        expect_ok(mr_device_link_poll(r->at[SENDER].link, &did, &err), &err);
+        expect_ok(mr_device_link_poll(r->at[RECEIVER].link, &did, &err), &err);
         assert_true(mr_clock_now_ns() < limit_ns);
-    } while (!mr_device_link_is_busy(r->at[RECEIVER].link) && !is_here);
+    }
+}
+
+/* In the trial of the ends, two transfers are counted; the next one stands still. */
+static void prepare_loss(loss state) {
+    prepare(&(fake_nccl_options){.max_delay_us = 100, .halt_at = state == LOSS_IN_TRANSFER ? 3 : 0});
+}
+
+static bool is_possible(loss state, int32_t lost) {
+    return !(state == LOSS_WITH_SEND && lost == SENDER) && !(state == LOSS_WITH_RECV && lost == RECEIVER);
 }
 
 /* The peer goes away without a word but for its end of the channel. The other end gives up, and nothing is left. */
@@ -421,31 +461,43 @@ static void test_losses(void **state) {
     for (int32_t s = 0; s < LOSSES; s++)
         for (int32_t lost = 0; lost < 2; lost++) {
             rig r;
-            if ((s == LOSS_WITH_SEND && lost == SENDER) || (s == LOSS_WITH_RECV && lost == RECEIVER))
+            if (!is_possible((loss)s, lost))
                 continue;
-            /* In the half of the transfer the ends stand still for as long as the test needs. */
-            prepare(&(fake_nccl_options){.max_delay_us = s == LOSS_IN_TRANSFER ? 200000 : 100});
+            prepare_loss((loss)s);
             open_rig(&r);
             reach(&r, (loss)s, lost);
             int64_t start_ns = mr_clock_now_ns();
             stop_end(&r.at[lost]);
             stop_end(&r.at[1 - lost]);
             assert_true(mr_clock_now_ns() - start_ns < LOSS_LIMIT_NS);
+            assert_true((fake_nccl_get_counts().n_cut > 0) == (s >= LOSS_WITH_SEND));
             close_rig(&r);
         }
 }
 
-/* The channel says that the peer is gone: the end returns an error by itself, and not by a deadline. */
+/* The channel says that the sender is gone: the receiver returns an error by itself, and not by a deadline. Where
+ * nothing is on its way, it does so only when rows are wanted. */
 static void test_a_lost_peer_is_noticed(void **state) {
     (void)state;
-    for (int32_t s = 0; s < 2; s++) {
+    static const loss states[] = {LOSS_BEFORE_OFFER, LOSS_IN_CONNECT, LOSS_IDLE, LOSS_WITH_RECV};
+    for (size_t s = 0; s < sizeof states / sizeof *states; s++) {
         rig r;
-        prepare(NULL);
+        mr_err err = {0};
+        mr_link_rows rows;
+        mr_frame f;
+        bool did, is_here = false;
+        prepare_loss(states[s]);
         open_rig(&r);
-        reach(&r, s == 0 ? LOSS_BEFORE_OFFER : LOSS_IN_CONNECT, SENDER);
+        reach(&r, states[s], SENDER);
         stop_end(&r.at[SENDER]);
         int64_t start_ns = mr_clock_now_ns();
-        expect_error(&r.at[RECEIVER], MR_E_PEER_LOST, "endpoint 0 is gone");
+        if (states[s] == LOSS_IDLE) {
+            expect_ok(mr_device_link_poll(r.at[RECEIVER].link, &did, &err), &err);
+            expect_fails(mr_device_link_peek(r.at[RECEIVER].link, &f, &rows, &is_here, &err), MR_E_PEER_LOST, &err,
+                         "endpoint 0 is gone");
+        } else {
+            expect_error(&r.at[RECEIVER], MR_E_PEER_LOST, "endpoint 0 is gone");
+        }
         assert_true(mr_clock_now_ns() - start_ns < LOSS_LIMIT_NS);
         close_rig(&r);
     }
@@ -492,17 +544,11 @@ static void test_frames_that_lie(void **state) {
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         rig r;
         mr_err err = {0};
-        mr_outbox *liar = NULL;
-        uint8_t *payload = NULL;
         prepare(NULL);
         open_rig(&r);
         expect_ok(link_both(&r, &(wish){.way = MR_WAY_NCCL}, &err), &err);
-        expect_ok(mr_outbox_create(r.at[SENDER].channel, RECEIVER, MR_LINK_ACTIVATIONS, EPOCH, 1, 0, &liar, &err),
-                  &err);
-        expect_ok(mr_outbox_reserve(liar, &payload, &err), &err);
-        expect_ok(mr_outbox_send(liar, &lies[i].frame, &err), &err);
+        send_frame_alone(&r, &lies[i].frame);
         expect_error(&r.at[RECEIVER], MR_E_PROTOCOL, lies[i].why);
-        mr_outbox_destroy(liar);
         close_rig(&r);
     }
 }
@@ -537,6 +583,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_by_host),
         cmocka_unit_test(test_rows_by_nccl),
+        cmocka_unit_test(test_a_frame_follows_its_send),
         cmocka_unit_test(test_a_channel_without_pointers),
         cmocka_unit_test(test_what_keeps_nccl_from_a_hop),
         cmocka_unit_test(test_failures_while_the_ends_connect),
