@@ -92,7 +92,7 @@ mr_status worker_open_links(worker *w, mr_err *err);
 /* Goes on with the agreement of the hops and with transfers between devices. */
 mr_status worker_poll_hops(worker *w, bool *did, mr_err *err);
 bool worker_hops_are_open(const worker *w);
-/* Pins the memory of the hops on the host for the devices of the stage, and says which ways the hops take. */
+/* Pins the memory of the hops on the host for the devices of the stage. */
 void worker_use_hops(worker *w, const mr_backends *devices);
 /* Gives up transfers, before the stage frees memory of the device, which waits for all work of the device. */
 void worker_stop_hops(worker *w);

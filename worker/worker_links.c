@@ -150,13 +150,8 @@ void worker_use_hops(worker *w, const mr_backends *devices) {
     use_hop(&w->out, devices);
     if (!w->out.link)
         return;
-    const char *why = mr_device_link_why(w->out.link);
-    if (*why)
-        mr_log_write(MR_LOG_WARN, "worker", "activations of stage %d go through the host, not by %s: %s", w->stage_idx,
-                     mr_way_name(w->out.way), why);
-    else
-        mr_log_write(MR_LOG_DEBUG, "worker", "activations of stage %d go by %s", w->stage_idx,
-                     mr_way_name(mr_device_link_way(w->out.link)));
+    mr_log_write(MR_LOG_DEBUG, "worker", "activations of stage %d go by %s", w->stage_idx,
+                 mr_way_name(mr_device_link_way(w->out.link)));
 }
 
 int64_t worker_wait_ns(const worker *w, int64_t due_ns) {
