@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations from GPU to GPU over mpirun, with emulated GPUs and a fake NCCL: the logits of the CPU alone by every way,
 the way that is chosen, and ranks that die in the middle of a transfer."""
+import json
 import os
 import socket
+import subprocess
 import time
 import unittest
 
-from emulated import BIN, EMULATED_BIN, LIMIT_S, LogitsCase, environment, needs_ranks
+from emulated import EMULATED_BIN, LIMIT_S, LogitsCase, environment, needs_ranks
 from hosts import Job
 
 WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
@@ -88,6 +90,31 @@ class Ways(Case):
             self.run_plan((4, 4), (4, 4), chunk=7, link="nccl", env=env)
         self.assertIn("activations cannot go by nccl", str(failure.exception))
         self.assertIn("system error (chosen)", str(failure.exception))
+
+
+class Threads(Case):
+    """The stages of one process."""
+    def run_threads(self, cuda, *args):
+        text = self.run_bin(EMULATED_BIN, *self.args, "--backend", "cuda", "--chunk", "7", *args,
+                            *self.write_plan((2, 2), (3, 3), (3, 3)), cuda=cuda).decode()
+        self.check_logits(text)
+        return text
+
+    def test_ways(self):
+        self.expect_ways(self.run_threads("n_devices=3"), "nccl", "nccl")
+        self.expect_ways(self.run_threads("n_devices=2", "--link", "nccl"), "nccl", "nccl")
+        self.expect_ways(self.run_threads("n_devices=1"), "host", "host")
+        self.expect_ways(self.run_threads("n_devices=3", "--link", "host"), "host", "host")
+        with self.assertRaises(AssertionError) as failure:
+            self.run_threads("n_devices=1", "--link", "nccl")
+        self.assertIn("--link nccl: ranks 0 and 1 cannot: both use one device", str(failure.exception))
+
+    def test_the_plan_as_json(self):
+        args = ["plan", self.model, "--backend", "cuda", "--json", *self.write_plan((2, 2), (3, 3), (3, 1))]
+        done = subprocess.run([EMULATED_BIN, *args], env=environment("n_devices=2"), capture_output=True, check=True,
+                              timeout=LIMIT_S)
+        stages = json.loads(done.stdout)["plan"]
+        self.assertEqual([stage.get("link") for stage in stages], ["nccl", "nccl", None])
 
 
 def is_alive(pid):
