@@ -144,6 +144,27 @@ typedef struct mr_program_desc {
     size_t scratch_offset; /* aligned as tensors are */
 } mr_program_desc;
 
+enum { MR_DEVICE_UUID_BYTES = 16 };
+/* What a link needs that moves rows between the memories of two devices (proto/device_link.h). Other libraries work on
+ * the link's queue, which is the backend's own, beside the queue of all other calls. No work of the one waits for work
+ * of the other. */
+typedef struct mr_backend_link_ops {
+    void (*uuid)(const mr_backend *be, uint8_t out[MR_DEVICE_UUID_BYTES]); /* two backends of one device: the same */
+    /* The buffer's first byte, as other libraries take it. The host must not follow the address. */
+    void *(*address)(const mr_buffer *buffer);
+    /* Makes the device the current one of the calling thread, before a call of another library. */
+    mr_status (*enter)(mr_backend *be, mr_err *err);
+    /* The link's queue, as other libraries take it. The first call creates it. It lives as long as the backend. */
+    mr_status (*queue)(mr_backend *be, void **out, mr_err *err);
+    /* A mark behind all work of the link's queue, and whether it is reached. At most MR_LINK_MARKS marks are kept. */
+    mr_status (*mark)(mr_backend *be, uint64_t *out, mr_err *err);
+    mr_status (*reached)(mr_backend *be, uint64_t mark, bool *out, mr_err *err);
+    /* Copies between two buffers of the backend, on the queue of set and get. */
+    mr_status (*copy)(mr_backend *be, mr_buffer *dst, size_t dst_offset, const mr_buffer *src, size_t src_offset,
+                      size_t bytes, mr_fence *out, mr_err *err);
+} mr_backend_link_ops;
+enum { MR_LINK_MARKS = 64 };
+
 typedef struct mr_backend_ops {
     void (*destroy)(mr_backend *be);
     void (*describe)(const mr_backend *be, mr_device_info *out);
@@ -189,6 +210,8 @@ typedef struct mr_backend_ops {
      * pinned memory is faster. unpin comes before the memory is freed, and after the copies have ended. */
     mr_status (*pin)(mr_backend *be, void *host, size_t bytes, mr_err *err);
     void (*unpin)(mr_backend *be, void *host);
+
+    const mr_backend_link_ops *link; /* NULL: the backend has no memory that other libraries reach */
 } mr_backend_ops;
 
 /* A backend's own structure begins with this one. */

@@ -62,6 +62,8 @@ struct mr_channel {
     const mr_channel_ops *ops;
     int32_t self;    /* this endpoint */
     int32_t n_peers; /* endpoints are 0 .. n_peers - 1 */
+    /* Sends and receives may have addresses in the memory of a device, which is the thread's current one. */
+    bool takes_device_memory;
 };
 
 /* Sends data[bytes] to peer. The caller keeps data valid until the request is done. Never blocks. */

@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <mpi.h>
+#if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
+#include <mpi-ext.h>
+#endif
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -567,8 +570,18 @@ static const mr_channel_ops coordinator_ops = {
 
 /* --- Start and end ----------------------------------------------------------------------------------------------- */
 
+/* Whether the library says that it takes addresses of NVIDIA's devices. Only Open MPI and its kin can say. */
+static bool takes_device_memory(void) {
+#ifdef MPIX_CUDA_AWARE_SUPPORT
+    return MPIX_Query_cuda_support() == 1;
+#else
+    return false;
+#endif
+}
+
 static mr_status endpoint_init(mr_mpi *m, endpoint *ep, int32_t self, const mr_channel_ops *ops, mr_err *err) {
-    ep->base = (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1};
+    ep->base =
+        (mr_channel){.ops = ops, .self = self, .n_peers = m->n_ranks + 1, .takes_device_memory = takes_device_memory()};
     ep->mpi = m;
     ep->open = true;
     ep->table = mr_alloc_array((size_t)m->config.max_requests, sizeof *ep->table);

@@ -25,6 +25,7 @@ enum {
     AT_PAYLOAD_BYTES = 32,
     AT_CHECKSUM = 40,
 };
+static const uint32_t BY_DEVICE = UINT32_C(1) << 31; /* of the type */
 
 /* XXH3-64 of everything but the checksum's own 8 bytes. */
 static uint64_t checksum(const uint8_t *buffer, size_t payload_bytes) {
@@ -43,7 +44,7 @@ void mr_frame_seal(const mr_frame *frame, uint8_t *buffer) {
     mr_store_le32(buffer + AT_EPOCH, frame->epoch);
     mr_store_le32(buffer + AT_ROWS, frame->rows);
     mr_store_le64(buffer + AT_STEP, frame->step);
-    mr_store_le32(buffer + AT_TYPE, frame->type);
+    mr_store_le32(buffer + AT_TYPE, frame->type | (frame->by_device ? BY_DEVICE : 0));
     mr_store_le32(buffer + AT_ROW_BYTES, frame->row_bytes);
     mr_store_le64(buffer + AT_PAYLOAD_BYTES, frame->payload_bytes);
     mr_store_le64(buffer + AT_CHECKSUM, checksum(buffer, (size_t)frame->payload_bytes));
@@ -70,12 +71,16 @@ static mr_status check_start(const uint8_t *buffer, size_t bytes, mr_frame_kind 
 }
 
 mr_status mr_frame_check_rows(const mr_frame *frame, mr_err *err) {
+    if (frame->by_device && (frame->kind != MR_FRAME_ACTIVATIONS || frame->payload_bytes > 0))
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "frame of kind %u with a payload of %" PRIu64 " bytes says that its rows go by device",
+                          (unsigned)frame->kind, frame->payload_bytes);
     if (frame->kind != MR_FRAME_ACTIVATIONS && frame->kind != MR_FRAME_LOGITS)
         return MR_OK;
     if (frame->rows > MR_MAX_STEP_ROWS)
         return mr_err_set(err, MR_E_PROTOCOL, "frame has %" PRIu32 " rows, more than %d", frame->rows,
                           MR_MAX_STEP_ROWS);
-    if ((uint64_t)frame->rows * frame->row_bytes != frame->payload_bytes)
+    if (!frame->by_device && (uint64_t)frame->rows * frame->row_bytes != frame->payload_bytes)
         return mr_err_set(err, MR_E_PROTOCOL,
                           "frame of %" PRIu32 " rows of %" PRIu32 " bytes has a payload of %" PRIu64 " bytes",
                           frame->rows, frame->row_bytes, frame->payload_bytes);
@@ -91,7 +96,8 @@ mr_status mr_frame_open(const uint8_t *buffer, size_t bytes, mr_frame_kind expec
         .epoch = mr_load_le32(buffer + AT_EPOCH),
         .step = mr_load_le64(buffer + AT_STEP),
         .rows = mr_load_le32(buffer + AT_ROWS),
-        .type = mr_load_le32(buffer + AT_TYPE),
+        .type = mr_load_le32(buffer + AT_TYPE) & ~BY_DEVICE,
+        .by_device = (mr_load_le32(buffer + AT_TYPE) & BY_DEVICE) != 0,
         .row_bytes = mr_load_le32(buffer + AT_ROW_BYTES),
         .payload_bytes = mr_load_le64(buffer + AT_PAYLOAD_BYTES),
     };

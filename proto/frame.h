@@ -1,11 +1,12 @@
 /* proto/frame.h - the fixed header in front of everything that crosses a process boundary (little-endian, 48 bytes).
- *   u32 magic "MRF1", u16 version, u16 kind, u32 epoch, u32 rows, u64 step, u32 type, u32 row_bytes, u64 payload_bytes,
- *   u64 checksum (XXH3-64 of the 40 bytes before it, followed by the payload)
+ *   u32 magic "MRF1", u16 version, u16 kind, u32 epoch, u32 rows, u64 step, u32 type (its top bit: by_device),
+ *   u32 row_bytes, u64 payload_bytes, u64 checksum (XXH3-64 of the 40 bytes before it, followed by the payload)
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_FRAME_H
 #define MR_PROTO_FRAME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,8 @@ typedef struct mr_frame {
     uint32_t type;      /* activations: mr_type of the elements */
     uint32_t row_bytes; /* activations and logits: bytes of a row, no padding */
     uint64_t payload_bytes;
+    /* Activations: the rows go from device to device beside the frame, which has no payload (proto/device_link.h). */
+    bool by_device;
 } mr_frame;
 
 /* Checks frames of activations and logits; other kinds have no rows. MR_E_PROTOCOL: rows * row_bytes is not the length

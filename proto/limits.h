@@ -55,6 +55,8 @@ enum {
     MR_REPORT_SLOTS = 8,
     MR_LOGITS_SLOTS = 2,
     MR_LOBBY_SLOTS = 2,
+    MR_LINK_SETUP_SLOTS = 2,
+    MR_MAX_LINK_SETUP_BYTES = 1024,
 };
 
 /* The largest packed size of the tokens of a step: some 50 bytes for each token, and 8 bytes for each

@@ -16,7 +16,10 @@
 /* What a link carries. The kind and the low bits of the epoch make the tag. Between two endpoints there is at most one
  * link of a kind, direction and epoch at a time. */
 typedef enum mr_link_kind {
-    MR_LINK_CONTROL = MR_FRAME_CONTROL,         /* coordinator to a stage */
+    /* Payloads of activations from the memory of a device to that of another one, without frames
+     * (proto/carrier_channel.h). No link has this kind. */
+    MR_LINK_PAYLOAD = 0,
+    MR_LINK_CONTROL = MR_FRAME_CONTROL,         /* coordinator to a stage; between neighbours: proto/device_link.h */
     MR_LINK_ACTIVATIONS = MR_FRAME_ACTIVATIONS, /* a stage to the next stage */
     MR_LINK_TOKENS = MR_FRAME_TOKENS,           /* tail to head, tail to coordinator */
     MR_LINK_LOGITS = MR_FRAME_LOGITS,           /* tail to coordinator */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "proto/device_link.h"
 #include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
@@ -147,6 +148,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         in_range(c, "the number of held_experts of the plan", n_held += s->n_held_experts, 0, MR_MAX_HELD_EXPERTS);
         all_below(c, "held_experts", s->held_experts, s->n_held_experts, MR_MAX_EXPERTS);
         in_range(c, "cold_partitions", s->cold_partitions, 0, s->device_layers > 0 ? MR_MAX_PARTITIONS : 0);
+        in_range(c, "way", s->way, 0, MR_WAYS - 1);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,
@@ -498,6 +500,8 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
     in_range(c, "the number of digest_of", m->n_digest_of, 0, MR_MAX_DIGEST_PARTS);
     in_range(c, "the number of digest_bits", m->n_digest_bits, m->n_digest_of, m->n_digest_of);
     all_below(c, "digest_of", m->digest_of, m->n_digest_of, 1 << 16);
+    if (m->n_device_uuid > 0)
+        in_range(c, "the number of device_uuid", m->n_device_uuid, MR_DEVICE_UUID_WORDS, MR_DEVICE_UUID_WORDS);
 }
 
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
@@ -508,6 +512,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     switch ((int)m->body_case) {
     case MILLRACE__REPORT__BODY_READY:
         below(&c, "stage", m->ready->stage, limits->n_stages);
+        in_range(&c, "way", m->ready->way, 0, MR_WAYS - 1);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
         below(&c, "stage", m->failure->stage, limits->n_stages);
@@ -548,6 +553,19 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     default:
         fail(&c, "body is %d, which is not a known message", (int)m->body_case);
     }
+    return c.status;
+}
+
+mr_status mr_msg_check_link_setup(const Millrace__LinkSetup *m, mr_err *err) {
+    checks c = {.err = err, .message = "link setup"};
+    known_fields(&c, &m->base);
+    int_in_range(&c, "step", (int)m->step, MILLRACE__LINK_SETUP__STEP__OFFER, MILLRACE__LINK_SETUP__STEP__RESULT);
+    rank_status(&c, m->status);
+    if (m->step != MILLRACE__LINK_SETUP__STEP__OFFER || m->status != MR_OK)
+        return c.status;
+    in_range(&c, "way", m->way, MR_WAY_HOST + 1, MR_WAYS - 1);
+    in_range(&c, "the number of uuid", m->n_uuid, MR_DEVICE_UUID_WORDS, MR_DEVICE_UUID_WORDS);
+    in_range(&c, "the bytes of id", m->id.len, MR_CARRIER_ID_BYTES, MR_CARRIER_ID_BYTES);
     return c.status;
 }
 

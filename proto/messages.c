@@ -170,6 +170,19 @@ mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, const mr_msg_l
     return MR_OK;
 }
 
+mr_status mr_msg_unpack_link_setup(const uint8_t *data, size_t bytes, mr_arena *arena, Millrace__LinkSetup **out,
+                                   mr_err *err) {
+    const packed from = {data, bytes, MR_MAX_LINK_SETUP_BYTES, &millrace__link_setup__descriptor};
+    Millrace__LinkSetup *m = (Millrace__LinkSetup *)unpack(&from, arena, err);
+    if (!m)
+        return MR_E_PROTOCOL;
+    clean_text(m->text);
+    mr_status status = mr_msg_check_link_setup(m, err);
+    if (status == MR_OK)
+        *out = m;
+    return status;
+}
+
 mr_status mr_msg_unpack_file_request(const uint8_t *data, size_t bytes, uint64_t n_file_blocks, mr_arena *arena,
                                      Millrace__FileRequest **out, mr_err *err) {
     const packed from = {data, bytes, MR_MAX_FILE_REQUEST_BYTES, &millrace__file_request__descriptor};

@@ -62,10 +62,15 @@ MR_MUST_USE mr_status mr_msg_unpack_report(const uint8_t *data, size_t bytes, co
 MR_MUST_USE mr_status mr_msg_unpack_file_request(const uint8_t *data, size_t bytes, uint64_t n_file_blocks,
                                                  mr_arena *arena, Millrace__FileRequest **out, mr_err *err);
 
+/* Texts as in mr_msg_unpack_report. */
+MR_MUST_USE mr_status mr_msg_unpack_link_setup(const uint8_t *data, size_t bytes, mr_arena *arena,
+                                               Millrace__LinkSetup **out, mr_err *err);
+
 /* The checks of unpack, for a sender that wants to know whether the receiver will accept a message. */
 MR_MUST_USE mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *limits, mr_err *err);
 MR_MUST_USE mr_status mr_msg_check_tokens(const Millrace__Tokens *m, const mr_msg_limits *limits, mr_err *err);
 MR_MUST_USE mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err);
+MR_MUST_USE mr_status mr_msg_check_link_setup(const Millrace__LinkSetup *m, mr_err *err);
 MR_MUST_USE mr_status mr_msg_check_file_request(const Millrace__FileRequest *m, uint64_t n_file_blocks, mr_err *err);
 
 #endif

@@ -131,54 +131,16 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
         return mr_err_set(err, MR_E_PROTOCOL, "the plan cuts %u layers, the model has %d", last, w->info.n_layers);
     w->head = (int32_t)plan->stages[0]->rank;
     w->tail_peer = (int32_t)plan->stages[w->n_stages - 1]->rank;
-    if (!worker_is_head(w))
+    if (!worker_is_head(w)) {
         w->previous = (int32_t)plan->stages[w->stage_idx - 1]->rank;
-    if (!worker_is_tail(w))
+        w->in.way = (mr_way)plan->stages[w->stage_idx - 1]->way;
+    }
+    if (!worker_is_tail(w)) {
         w->next = (int32_t)plan->stages[w->stage_idx + 1]->rank;
+        w->out.way = (mr_way)plan->stages[w->stage_idx]->way;
+    }
+    w->must_ways = plan->must_ways;
     return MR_OK;
-}
-
-static mr_status open_links(worker *w, mr_err *err) {
-    mr_channel *ch = w->config->channel;
-    uint32_t epoch = w->config->epoch;
-    size_t x_bytes = (size_t)w->limits.max_rows * (size_t)w->info.d_model * sizeof(float);
-    int32_t hop_slots = w->ring_slots < MR_MAX_HOP_SLOTS ? w->ring_slots : MR_MAX_HOP_SLOTS;
-    mr_status status = MR_OK;
-    if (w->previous >= 0)
-        status = mr_inbox_create(ch, w->previous, MR_LINK_ACTIVATIONS, epoch, hop_slots, x_bytes, &w->x_in, err);
-    if (status == MR_OK && w->next >= 0)
-        status = mr_outbox_create(ch, w->next, MR_LINK_ACTIVATIONS, epoch, hop_slots, x_bytes, &w->x_out, err);
-    if (status == MR_OK && worker_is_head(w) && !worker_is_tail(w))
-        status = mr_inbox_create(ch, w->tail_peer, MR_LINK_TOKENS, epoch, w->ring_slots,
-                                 mr_tokens_message_bytes(w->limits.max_rows), &w->tokens_in, err);
-    if (status == MR_OK && worker_is_tail(w)) {
-        mr_tail_config tail = {.channel = ch,
-                               .coordinator = w->config->coordinator,
-                               .head = w->head,
-                               .epoch = epoch,
-                               .n_slots = w->ring_slots,
-                               .limits = w->limits,
-                               .max_out_rows = w->max_out_rows,
-                               .n_embd = (uint32_t)w->info.d_model,
-                               .clock = &w->clock,
-                               .told_to_end = w->config->told_to_end,
-                               .told_to_end_ctx = w->config->told_to_end_ctx};
-        status = mr_tail_create(&tail, &w->tail, err);
-    }
-    return status;
-}
-
-/* Activations go from the memory of their message to the device, and from the device into that of the next one. */
-static void pin_links(worker *w, const mr_backends *devices) {
-    size_t bytes = 0;
-    if (w->x_in) {
-        void *memory = mr_inbox_memory(w->x_in, &bytes);
-        mr_pinned_borrow(devices, memory, bytes, &w->pinned_in);
-    }
-    if (w->x_out) {
-        void *memory = mr_outbox_memory(w->x_out, &bytes);
-        mr_pinned_borrow(devices, memory, bytes, &w->pinned_out);
-    }
 }
 
 /* A model file without a tokenizer has no grammars: sequences with a grammar fail, not the stage. */
@@ -260,14 +222,25 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     if (status == MR_OK && grammars)
         status = load_grammars(w, err);
     if (status == MR_OK)
-        status = open_links(w, err);
-    if (status == MR_OK)
-        pin_links(w, &config.devices);
+        status = worker_open_links(w, err);
     if (status == MR_OK)
         status = mr_stage_clock_start(&w->clock, trace, err);
     mr_step_sums_clear(&w->sums, mr_clock_now_ns());
-    tell_whether_it_runs_steps(w, status == MR_OK);
-    return status == MR_OK ? worker_report_ready(w, err) : status;
+    w->devices = config.devices;
+    w->is_linking = status == MR_OK;
+    return status;
+}
+
+/* Reports ready as soon as the neighbours have agreed on the ways of the activations. */
+static mr_status take_hops(worker *w, bool *did, mr_err *err) {
+    mr_status status = worker_poll_hops(w, did, err);
+    if (status != MR_OK || !w->is_linking || !worker_hops_are_open(w))
+        return status;
+    w->is_linking = false;
+    *did = true;
+    worker_use_hops(w, &w->devices);
+    tell_whether_it_runs_steps(w, true);
+    return worker_report_ready(w, err);
 }
 
 /* --- The loop ---------------------------------------------------------------------------------------------------- */
@@ -321,8 +294,8 @@ static mr_status take_control(worker *w, bool *did, mr_err *err) {
 
 /* Starts and ends steps, and takes control messages, as far as possible without waiting. */
 static mr_status turn(worker *w, bool *did, mr_err *err) {
-    mr_status status = MR_OK;
-    if (!w->stage || mr_stage_has_room(w->stage)) {
+    mr_status status = take_hops(w, did, err);
+    if (status == MR_OK && (!w->stage || mr_stage_has_room(w->stage))) {
         if (w->has_pending)
             status = worker_start_step(w, did, err);
         else if (!w->stop)
@@ -341,7 +314,7 @@ static mr_status wait_for_work(worker *w, mr_err *err) {
         return worker_end_step(w, mr_clock_now_ns() + LOOK_NS, &did, err);
     }
     mr_stage_clock_enter(&w->clock, w->has_pending ? w->waits_for : MR_PHASE_NO_WORK);
-    return mr_channel_wait(w->config->channel, mr_step_sums_due_ns(&w->sums), err);
+    return mr_channel_wait(w->config->channel, worker_wait_ns(w, mr_step_sums_due_ns(&w->sums)), err);
 }
 
 static mr_status serve(worker *w, mr_err *err) {
@@ -354,7 +327,7 @@ static mr_status serve(worker *w, mr_err *err) {
             status = worker_report_spans(w, false, err);
         if (w->n_begun == 0 && !w->has_pending) /* other ranks may still fetch the file */
             did = mr_file_server_serve(w->config->file_server, 0) || did;
-        if (status == MR_OK && !did)
+        if (status == MR_OK && !did && !w->is_linking)
             status = worker_report_step_sums(w, mr_clock_now_ns(), err);
         if (status == MR_OK && !did)
             status = wait_for_work(w, err);
@@ -366,13 +339,11 @@ static mr_status serve(worker *w, mr_err *err) {
 
 static void finish(worker *w) {
     tell_whether_it_runs_steps(w, false);
+    worker_stop_hops(w);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);
     mr_stage_clock_end(&w->clock);
-    mr_pinned_destroy(&w->pinned_in);
-    mr_pinned_destroy(&w->pinned_out);
-    mr_inbox_destroy(w->x_in);
-    mr_outbox_destroy(w->x_out);
+    worker_close_hops(w);
     mr_inbox_destroy(w->tokens_in);
     mr_inbox_destroy(w->control);
     mr_outbox_destroy(w->report);

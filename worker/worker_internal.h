@@ -6,6 +6,7 @@
 
 #include "backends/pinned.h"
 #include "engine/base/arena.h"
+#include "proto/device_link.h"
 #include "proto/link.h"
 #include "worker/stage/grammars.h"
 #include "worker/stage/sequences.h"
@@ -24,6 +25,16 @@ typedef struct worker_step {
     int64_t host_ns;  /* that this thread has worked for the step */
 } worker_step;
 
+/* The hop from the previous stage, or to the next one. */
+typedef struct worker_hop {
+    mr_device_link *link;
+    mr_way way;       /* that the plan gives it */
+    mr_pinned pinned; /* the memory of the link on the host, for the devices of the stage */
+    /* With a way from device to device: the device, and the slots in its memory. */
+    mr_backend *device;
+    mr_buffer *slots;
+} worker_hop;
+
 typedef struct worker {
     const mr_worker_config *config;
     mr_gguf *gguf;
@@ -31,6 +42,7 @@ typedef struct worker {
     int32_t *expert_order; /* of the plan, for the stage; NULL: the plan has none */
     int32_t stage_idx, n_stages;
     int32_t head, next, previous, tail_peer; /* endpoints; next, previous: -1: none */
+    bool must_ways;                          /* as in Millrace__Plan */
     uint32_t max_out_rows;
     int32_t ring_slots;
     mr_msg_limits limits;
@@ -38,9 +50,11 @@ typedef struct worker {
     mr_sequences *sequences;
     mr_tail *tail;         /* last stage only */
     mr_grammars *grammars; /* last stage only; NULL: the plan wants none */
-    mr_inbox *control, *x_in, *tokens_in;
-    mr_outbox *report, *x_out;
-    mr_pinned pinned_in, pinned_out; /* the memory of x_in and x_out, for the devices of the stage */
+    mr_inbox *control, *tokens_in;
+    mr_outbox *report;
+    worker_hop in, out;  /* of the activations; without a link: there is no such neighbour */
+    mr_backends devices; /* of the stage, borrowed */
+    bool is_linking;     /* the stage is loaded, and the hops are not open yet */
     mr_arena *tokens_arena;
     worker_step steps[MR_STAGE_STEPS]; /* a ring: the steps under way, then the pending one */
     uint64_t n_begun, n_ended;         /* steps under way: from n_ended to n_begun */
@@ -73,6 +87,19 @@ static inline bool worker_is_busy(const worker *w) {
 static inline bool worker_told_to_end(const worker *w) {
     return w->config->told_to_end && w->config->told_to_end(w->config->told_to_end_ctx);
 }
+
+/* Opens the links to the neighbours. Those of activations may need worker_poll_hops until they are open. */
+mr_status worker_open_links(worker *w, mr_err *err);
+/* Goes on with the agreement of the hops and with transfers between devices. */
+mr_status worker_poll_hops(worker *w, bool *did, mr_err *err);
+bool worker_hops_are_open(const worker *w);
+/* Pins the memory of the hops on the host for the devices of the stage. */
+void worker_use_hops(worker *w, const mr_backends *devices);
+/* Gives up transfers, before the stage frees memory of the device, which waits for all work of the device. */
+void worker_stop_hops(worker *w);
+void worker_close_hops(worker *w);
+/* Until when a wait for messages may last, at most until due_ns. */
+int64_t worker_wait_ns(const worker *w, int64_t due_ns);
 
 /* Reports the progress of fetching and loading together, but not more often than somebody can see. */
 void worker_report_progress(worker *w, size_t done_bytes, size_t total_bytes);

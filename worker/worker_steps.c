@@ -45,13 +45,12 @@ static mr_status take_tokens(worker *w, mr_err *err) {
     }
 }
 
-/* The activations of the pending step: [rows, d_model] f32 in the inbox; NULL while they have not come. */
-static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
+/* The activations of the pending step: [rows, d_model] f32 at *out_x. *out_here: they have come. */
+static mr_status peek_activations(worker *w, mr_link_rows *out_x, bool *out_here, mr_err *err) {
     const Millrace__StepPlan *plan = worker_next_step(w)->plan;
     mr_frame frame;
-    const uint8_t *payload;
-    mr_status status = mr_inbox_peek(w->x_in, &frame, &payload, err);
-    if (status != MR_OK || !payload)
+    mr_status status = mr_device_link_peek(w->in.link, &frame, out_x, out_here, err);
+    if (status != MR_OK || !*out_here)
         return status;
     uint32_t n_rows = 0;
     for (size_t i = 0; i < plan->n_runs; i++)
@@ -64,7 +63,6 @@ static mr_status peek_activations(worker *w, const float **out_x, mr_err *err) {
                          n_rows, row_bytes);
         return from_peer(w, w->previous, err);
     }
-    *out_x = (const float *)payload;
     return MR_OK;
 }
 
@@ -74,25 +72,24 @@ static mr_status release_input(worker *w, mr_err *err) {
     if (!w->holds_input || !mr_stage_has_read(w->stage))
         return MR_OK;
     w->holds_input = false;
-    return mr_inbox_release(w->x_in, err);
+    return mr_device_link_release(w->in.link, err);
 }
 
 /* Looks for what the pending step needs: ids or activations, and a send buffer. *ready: nothing is missing. */
-static mr_status gather(worker *w, const float **x, uint8_t **payload, bool *ready, mr_err *err) {
+static mr_status gather(worker *w, mr_link_rows *in, mr_link_rows *out, bool *ready, mr_err *err) {
     mr_status status = w->tokens_in ? take_tokens(w, err) : MR_OK;
-    bool have_input = false;
+    bool have_input = false, have_output = !w->out.link;
     if (status == MR_OK && worker_is_head(w)) {
         status = mr_step_ids_ready(w->sequences, worker_next_step(w)->plan, &have_input, err);
     } else if (status == MR_OK) {
         status = release_input(w, err);
         if (status == MR_OK && !w->holds_input)
-            status = peek_activations(w, x, err);
-        have_input = *x != NULL;
+            status = peek_activations(w, in, &have_input, err);
     }
     w->waits_for = have_input ? MR_PHASE_WAIT_OUT : MR_PHASE_WAIT_IN;
-    if (status == MR_OK && have_input && w->x_out)
-        status = mr_outbox_reserve(w->x_out, payload, err);
-    *ready = have_input && (!w->x_out || *payload);
+    if (status == MR_OK && have_input && w->out.link)
+        status = mr_device_link_reserve(w->out.link, out, &have_output, err);
+    *ready = have_input && have_output;
     return status;
 }
 
@@ -103,11 +100,10 @@ static void make_progress(void *channel) {
 
 mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
     worker_step *s = worker_next_step(w);
-    const float *x = NULL;
-    uint8_t *payload = NULL;
+    mr_link_rows in = {0}, out = {0};
     bool ready = false;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    mr_status status = gather(w, &x, &payload, &ready, err);
+    mr_status status = gather(w, &in, &out, &ready, err);
     if (status != MR_OK || !ready)
         return status;
     int64_t now_ns = mr_clock_now_ns();
@@ -116,17 +112,21 @@ mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
     s->n_rows = (uint32_t)mr_stage_rows(w->stage)->n_rows;
     if (!mr_stage_runs_on_device(w->stage))
         mr_stage_clock_begin_step(&w->clock, s->plan->step, s->n_rows);
-    const mr_stage_step step = {.x_in = x,
-                                .x_out = (float *)payload,
+    const mr_stage_step step = {.x_in = (const float *)(const void *)in.host,
+                                .x_out = (float *)(void *)out.host,
+                                .in_buffer = w->in.link && !in.host ? w->in.slots : NULL,
+                                .in_offset = in.device_offset,
+                                .out_buffer = w->out.link && !out.host ? w->out.slots : NULL,
+                                .out_offset = out.device_offset,
                                 .progress = w->config->channel->ops->progress ? make_progress : NULL,
                                 .progress_ctx = w->config->channel};
     if (status == MR_OK)
         status = mr_stage_start(w->stage, &step, err);
     if (status != MR_OK)
         return status;
-    if (w->x_out)
-        mr_outbox_keep(w->x_out);
-    w->holds_input = w->x_in != NULL;
+    if (w->out.link)
+        mr_device_link_keep(w->out.link);
+    w->holds_input = w->in.link != NULL;
     w->has_pending = false;
     w->n_begun++;
     s->host_ns = mr_clock_now_ns() - now_ns;
@@ -141,7 +141,7 @@ static mr_status send_activations(worker *w, const worker_step *s, mr_err *err) 
                             .type = MR_TYPE_F32,
                             .row_bytes = row_bytes,
                             .payload_bytes = (uint64_t)s->n_rows * row_bytes};
-    return mr_outbox_send(w->x_out, &frame, err);
+    return mr_device_link_send(w->out.link, &frame, err);
 }
 
 /* Adds what the CPU and devices did in the step to a trace. */
@@ -165,8 +165,8 @@ static mr_status note_step(worker *w, const worker_step *s, mr_err *err) {
     note_works(w);
     mr_step_sums_add(&w->sums, s->n_rows, ns);
     uint64_t bytes = (uint64_t)s->n_rows * (uint64_t)w->info.d_model * sizeof(float);
-    w->in_bytes += w->x_in ? bytes : 0;
-    w->out_bytes += w->x_out ? bytes : 0;
+    w->in_bytes += w->in.link ? bytes : 0;
+    w->out_bytes += w->out.link ? bytes : 0;
     if (w->tokens_in)
         mr_step_sums_sent(&w->sums, s->plan->step, s->n_rows, now_ns);
     return worker_report_step_sums(w, now_ns, err);
@@ -181,7 +181,7 @@ mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
     status = release_input(w, err);
-    if (status == MR_OK && w->x_out)
+    if (status == MR_OK && w->out.link)
         status = send_activations(w, s, err);
     if (status == MR_OK && w->tail)
         status = mr_tail_finish_step(w->tail, w->stage, w->sequences, s->plan, err);

@@ -51,6 +51,7 @@ static void destroy(mr_backend *base) {
         if (be->stream)
             (void)d->stream_synchronize(be->stream);
         cuda_memory_free(be, be->staging);
+        cuda_link_deinit(be);
         cuda_record_deinit(be);
         cuda_queue_deinit(be);
         cuda_kernels_unload(be);
@@ -79,6 +80,7 @@ static const mr_backend_ops OPS = {
     .fence_ns = cuda_fence_ns,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .link = &cuda_link_ops,
 };
 
 /* Asks for the driver's version, which must be new enough. */
@@ -118,6 +120,8 @@ static mr_status open_device(cuda_backend *be, int32_t number, char *name, int s
                       {CUDA_ATTRIBUTE_CAPABILITY_MAJOR, &be->capability[0]},
                       {CUDA_ATTRIBUTE_CAPABILITY_MINOR, &be->capability[1]}};
     mr_status status = find_device(be, number, err);
+    if (status == MR_OK)
+        status = cuda_check(be, d->device_get_uuid(&be->uuid, be->device), "read its uuid", err);
     if (status == MR_OK)
         status = cuda_check(be, d->device_get_name(name, size, be->device), "read its name", err);
     if (status == MR_OK)

@@ -58,6 +58,12 @@ struct cuda_backend {
     size_t filled_bytes;                    /* of cuda_record.bytes */
     cuda_address ring_address, own_address; /* own: cuda_step, and behind it the counter of records */
 
+    /* cuda_link.c */
+    cuda_uuid uuid;
+    cuda_stream link_stream; /* NULL: no link has asked for it */
+    cuda_event link_marks[MR_LINK_MARKS];
+    uint64_t n_link_marks, n_link_reached;
+
     cuda_address staging; /* [CUDA_STAGING_BYTES] rows of a file on the way to their panels */
 };
 
@@ -128,6 +134,10 @@ MR_MUST_USE mr_status cuda_memory_alloc(cuda_backend *be, size_t bytes, const ch
 void cuda_memory_free(cuda_backend *be, cuda_address address);
 /* MR_E_INTERNAL unless the bytes are inside the buffer. */
 MR_MUST_USE mr_status cuda_check_range(const mr_buffer *buffer, size_t offset, size_t bytes, mr_err *err);
+
+/* --- cuda_link.c --- */
+extern const mr_backend_link_ops cuda_link_ops;
+void cuda_link_deinit(cuda_backend *be);
 
 /* --- cuda_upload.c --- */
 enum { CUDA_STAGING_BYTES = 8 * 1024 * 1024 };

@@ -58,6 +58,11 @@ enum { /* flags */
        CUDA_FUNCTION_DYNAMIC_SHARED_BYTES = 8, /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
 };
 
+/* CUuuid */
+typedef struct cuda_uuid {
+    char bytes[16];
+} cuda_uuid;
+
 /* CUDA_KERNEL_NODE_PARAMS_v2. kernel_params: an array of addresses of the arguments. */
 typedef struct cuda_kernel_node {
     cuda_function function;

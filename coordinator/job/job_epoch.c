@@ -33,6 +33,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].host_experts = (uint32_t)job->epoch.plan.stages[i].host_experts;
         ranges[i].device_experts = (uint32_t)job->epoch.plan.stages[i].device_experts;
         ranges[i].cold_partitions = (uint32_t)job->epoch.plan.stages[i].cold_partitions;
+        ranges[i].way = (uint32_t)job->epoch.plan.stages[i].way;
         ranges[i].last_layer = (uint32_t)job->epoch.plan.stages[i].last;
         ranges[i].synthetic_fixed_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_fixed_ns;
         ranges[i].synthetic_row_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_row_ns;
@@ -55,6 +56,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.map_weights = job->config.map_weights;
     plan.grammars = job->config.grammars;
     plan.fast_numerics = job->config.fast_numerics;
+    plan.must_ways = job->epoch.plan.must_ways;
     plan.synthetic = job->epoch.plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
     plan.counts_uses = job->config.counts_uses;

@@ -4,6 +4,7 @@
 
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 
 const char *job_place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]) {
     char name[MR_CHANNEL_NAME_BYTES];
@@ -93,6 +94,15 @@ static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
         mr_scheduler_set_times(job->epoch.scheduler, mr_learned_times_get(job->epoch.times));
 }
 
+/* The way that the activations of a stage take after all. */
+static void note_way(mr_job *job, const Millrace__Ready *m) {
+    mr_plan_stage *stage = &job->epoch.plan.stages[m->stage];
+    if (m->why[0])
+        mr_log_write(MR_LOG_WARN, "job", "activations of stage %u go through the host, not by %s: %s", m->stage,
+                     mr_way_name(stage->way), m->why);
+    stage->way = (mr_way)m->way;
+}
+
 mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
     for (;;) {
         Millrace__Report *report;
@@ -111,6 +121,7 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             job->epoch.stages[report->ready->stage].report =
                 (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
                                   report->ready->fetched_bytes};
+            note_way(job, report->ready);
             break;
         case MILLRACE__REPORT__BODY_SPANS:
             note_spans(job, report->spans);

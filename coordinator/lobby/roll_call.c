@@ -76,7 +76,12 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
                            .cores = (int32_t)h->cores,
                            .threads = (int32_t)h->threads,
                            .memory_bytes = h->memory_bytes,
-                           .memory_group = h->memory_group};
+                           .memory_group = h->memory_group,
+                           .links = {.has_device = h->n_device_uuid > 0,
+                                     .nccl_version = h->nccl_version,
+                                     .device_pointers = h->device_pointers}};
+    for (size_t i = 0; i < h->n_device_uuid; i++)
+        info->links.uuid[i] = h->device_uuid[i];
     for (size_t i = 0; i < h->n_digest_of; i++)
         info->digest.parts[info->digest.n++] =
             (mr_digest_part){(int32_t)(h->digest_of[i] >> 8), (int32_t)(h->digest_of[i] & 255), h->digest_bits[i]};

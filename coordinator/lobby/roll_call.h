@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "backends/digest/digest.h"
+#include "coordinator/planning/hop_ways.h"
 #include "proto/channel.h"
 
 /* A part of the model file. A whole file is one part. */
@@ -30,6 +31,7 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t memory_bytes, memory_group;
+    mr_rank_links links; /* of its device */
     mr_digest digest;    /* of what its CPU computes */
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
     mr_rank_part *parts; /* [n_parts] */

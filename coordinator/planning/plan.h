@@ -12,6 +12,7 @@
 #include "engine/base/status.h"
 #include "engine/gguf/model_info.h"
 #include "proto/limits.h"
+#include "proto/ways.h"
 
 typedef struct mr_plan_stage {
     int32_t first, last;    /* layers [first, last) */
@@ -22,6 +23,7 @@ typedef struct mr_plan_stage {
     /* Of each sparse feed-forward part of the device's layers, the last so many partitions of neurons stay in the
      * host's memory. */
     int32_t cold_partitions;
+    mr_way way;          /* of the activations to the next stage */
     size_t weight_bytes; /* in the file: the layers, and embedding or output if the stage has them */
     /* Of a synthetic plan: what a step takes, and what each of its rows adds. */
     int64_t synthetic_fixed_ns, synthetic_row_ns;
@@ -29,6 +31,7 @@ typedef struct mr_plan_stage {
 
 typedef struct mr_plan {
     int32_t n_stages;
+    bool must_ways; /* a way that cannot be had is an error; else activations go through the hosts */
     bool synthetic; /* stages sleep instead of computing; there may be more stages than layers */
     mr_plan_stage stages[MR_MAX_STAGES];
 } mr_plan;

@@ -35,6 +35,8 @@ json_t *mr_output_json_plan(const mr_plan *plan, const mr_stage_sizes *sizes, co
             json_object_set_new(stage, "device_experts", json_integer(p->device_experts));
         if (p->cold_partitions > 0)
             json_object_set_new(stage, "cold_partitions", json_integer(p->cold_partitions));
+        if (i + 1 < plan->n_stages)
+            json_object_set_new(stage, "link", json_string(mr_way_name(p->way)));
         if (stage && sizes) {
             json_object_set_new(stage, "kv_bytes", json_integer((json_int_t)sizes[i].kv_bytes));
             json_object_set_new(stage, "buffer_bytes", json_integer((json_int_t)sizes[i].work_bytes));

@@ -100,6 +100,9 @@ MR_MUST_USE mr_status mr_session_open(const mr_options *options, mr_session *s, 
 void mr_session_close(mr_session *s);
 /* Sets hot_partitions by the file of --gpu-index, if there is one. The model is open. */
 MR_MUST_USE mr_status mr_session_read_gpu_index(mr_session *s, mr_err *err);
+/* Chooses the ways of the plan's activations. Done by mr_session_open. MR_E_UNSUPPORTED: --link wants one that cannot
+ * be had. */
+MR_MUST_USE mr_status mr_session_choose_ways(mr_session *s, mr_err *err);
 
 /* MR_E_TOO_LONG: a prompt of n_tokens, and `more` tokens behind it, do not fit the context. */
 MR_MUST_USE mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t more, mr_err *err);

@@ -177,6 +177,9 @@ static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int
         return status;
     mr_plan_weigh(s->gguf, &s->info, &plan);
     s->plan = plan;
+    status = mr_session_choose_ways(s, err);
+    if (status != MR_OK)
+        return status;
     if (s->facts.prediction)
         mr_plan_predict(s->facts.known, &s->plan, s->facts.planner.depth, s->facts.prediction);
     return mr_session_size_again(s, err);

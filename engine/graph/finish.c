@@ -72,6 +72,14 @@ mr_status mr_graph_place(mr_graph *g, mr_buffer *const *work, mr_err *err) {
     return status == MR_OK ? graph_debug_place(g, err) : status;
 }
 
+mr_backend *mr_graph_device(const mr_graph *g, int32_t tensor) {
+    int32_t home = graph_home(g, tensor);
+    bool is_alone = !g->is_host[home] && g->backends.at[home]->ops->link;
+    for (int32_t t = g->links[tensor].also; t != MR_NO_TENSOR; t = g->links[t].also)
+        is_alone = is_alone && (g->tensors[t].storage != MR_STORAGE_INPUT || graph_home(g, t) == home);
+    return is_alone ? g->backends.at[home] : NULL;
+}
+
 bool mr_graph_is_on_host(const mr_graph *g, int32_t tensor) {
     return g->is_host[graph_home(g, tensor)];
 }

@@ -209,6 +209,9 @@ typedef struct mr_graph_read {
     int32_t tensor, first_row, n_rows;
     void *dst;
     size_t row_bytes;
+    /* Instead of dst: the rows go to this buffer of the tensor's device (mr_graph_device), from offset on. */
+    mr_buffer *buffer;
+    size_t offset;
 } mr_graph_read;
 enum { MR_GRAPH_MAX_READS = 4 }; /* of one run */
 /* Starts a run. Work that waits for nothing is done or in the queue of its backend when this call returns. Backends of
@@ -245,6 +248,9 @@ MR_MUST_USE mr_status mr_graph_set_rows(mr_graph *g, int32_t tensor, const void 
                                         mr_err *err);
 /* Where the rows of an i32 input begin in the record, in bytes. Valid after mr_graph_finish. */
 size_t mr_graph_record_offset(const mr_graph *g, int32_t input);
+/* The same from a buffer of the tensor's device (mr_graph_device), from offset on. */
+MR_MUST_USE mr_status mr_graph_copy_rows(mr_graph *g, int32_t tensor, const mr_buffer *src, size_t offset,
+                                         size_t row_bytes, int32_t n_rows, mr_err *err);
 /* Writes all i32 inputs, by one set for each memory that holds any of them. record: stats.record_bytes bytes, which the
  * caller must not change until the run that is started next has ended. Rows beyond those of the run may have any
  * values. */
@@ -258,6 +264,9 @@ const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row);
 
 /* Whether the tensor of a finished graph lies in memory that the host can read. */
 bool mr_graph_is_on_host(const mr_graph *g, int32_t tensor);
+/* The backend with a memory of its own in which the tensor lies, and every copy of it if it is an input; NULL: some of
+ * them lie elsewhere, or the backend has no mr_backend_link_ops. */
+mr_backend *mr_graph_device(const mr_graph *g, int32_t tensor);
 /* Both results are borrowed, and valid until the graph changes. Nodes of a finished graph are in the order of their
  * groups. */
 const mr_tensor *mr_graph_tensor(const mr_graph *g, int32_t tensor);

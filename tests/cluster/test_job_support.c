@@ -61,9 +61,11 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
         mr_local_cluster_create(&local, &rig->cluster, err) != MR_OK)
         fail_msg("%s", err->text);
     rig->plan.synthetic = config->synthetic;
+    rig->plan.must_ways = config->way != MR_WAY_HOST;
     for (int32_t i = 0; i < config->n_stages; i++) {
         mr_plan_stage *stage = &rig->plan.stages[i];
         stage->synthetic_fixed_ns = config->synthetic_ns;
+        stage->way = config->way;
         if (mr_devices_may_hold_layers(&config->devices))
             stage->device_layers = stage->last - stage->first;
     }

@@ -37,6 +37,7 @@ typedef struct job_rig_config {
     size_t control_bytes;                                      /* of mr_job_config */
     mr_devices_config devices;                                 /* of each stage */
     bool counts_uses;                                          /* of mr_job_config */
+    mr_way way;                                                /* of every hop, which must be had */
     int64_t *n_rows;                                           /* counts the rows of finished steps; may be NULL */
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
     void *wrap_ctx;

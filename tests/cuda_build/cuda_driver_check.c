@@ -50,6 +50,9 @@ SAME_NUMBER(CUDA_HOST_ALLOC_PORTABLE, CU_MEMHOSTALLOC_PORTABLE);
 SAME_NUMBER(CUDA_HOST_ALLOC_MAPPED, CU_MEMHOSTALLOC_DEVICEMAP);
 SAME_NUMBER(CUDA_FUNCTION_DYNAMIC_SHARED_BYTES, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 
+SAME_SIZE(cuda_uuid, CUuuid);
+SAME_SIZE(((cuda_uuid *)0)->bytes, ((CUuuid *)0)->bytes);
+
 #define SAME_MEMBER(ours, theirs)                                                                                      \
     _Static_assert(offsetof(cuda_kernel_node, ours) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, theirs), #ours);           \
     SAME_SIZE(((cuda_kernel_node *)0)->ours, ((CUDA_KERNEL_NODE_PARAMS_v2 *)0)->theirs)
@@ -71,6 +74,7 @@ SAME_MEMBER(context, ctx);
 #define cuda_result CUresult
 #define cuda_device_attribute CUdevice_attribute
 #define cuda_function_attribute CUfunction_attribute
+#define cuda_uuid CUuuid
 #define cuda_kernel_node CUDA_KERNEL_NODE_PARAMS
 #define FUNCTION(member, symbol, ...) SAME_TYPE(__typeof__(&symbol), CUresult (*)(__VA_ARGS__));
 #include "backends/cuda/cuda_driver.def"

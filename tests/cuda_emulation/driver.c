@@ -273,6 +273,14 @@ cuda_result emulated_device_total_mem(size_t *bytes, cuda_device device) {
     return emulated_end(&c);
 }
 
+/* The same for a device of this number in every process, as on one host. */
+cuda_result emulated_device_get_uuid(cuda_uuid *uuid, cuda_device device) {
+    call c = emulated_begin_free(CALL_device_get_uuid);
+    if (is_device(&c, device))
+        *uuid = (cuda_uuid){{'e', 'm', 'u', 'l', 'a', 't', 'e', 'd', (char)device}};
+    return emulated_end(&c);
+}
+
 cuda_result emulated_device_get_attribute(int *value, int attribute, cuda_device device) {
     call c = emulated_begin_free(CALL_device_get_attribute);
     int32_t capability = or_default(e->options.capability, 90);

@@ -32,6 +32,7 @@ typedef struct emulated_options {
     int32_t capability;   /* 10 * major + minor; 0: 90 */
     int32_t n_processors; /* 0: 4 */
     int32_t shared_bytes; /* most of a block, by func_set_attribute; 0: 227 KiB */
+    bool open_memory;     /* device memory is never protected, as if a library reached it from the host */
     int32_t max_delay_us; /* before and after each piece of queued work */
     uint64_t seed;        /* of delays, and of the order of a graph's nodes */
     const char *fail;     /* a member of cuda_driver: fail_at counts calls of this function; NULL: of all functions */
@@ -49,7 +50,7 @@ typedef struct emulated_counts {
     int32_t n_launches;  /* of kernels outside of graphs */
     int32_t n_graph_launches;
     int32_t n_nodes; /* of launched graphs */
-    int32_t n_copies_up, n_copies_down;
+    int32_t n_copies_up, n_copies_down, n_copies_inside;
     size_t up_bytes, down_bytes;
     int32_t n_not_pinned;          /* copies whose memory on the host is not pinned */
     int32_t n_waits;               /* stream_synchronize, event_synchronize, copies down to memory that is not pinned */
@@ -68,6 +69,9 @@ const cuda_driver *emulated_driver(void);
  * the environment. Names are borrowed. */
 void emulated_driver_reset(const emulated_options *options);
 emulated_counts emulated_driver_counts(void);
+/* Queues a call of another library that uses this memory of the device. fn runs in the stream's turn, on its thread.
+ * False: the driver refuses, as it would refuse a launch. The context is the thread's current one. */
+bool emulated_driver_enqueue(cuda_stream stream, const void *memory, size_t bytes, void (*fn)(void *ctx), void *ctx);
 /* Names of the table's members in their order, and NULL behind them, for sweeps. */
 extern const char *const emulated_driver_functions[];
 

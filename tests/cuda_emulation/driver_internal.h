@@ -139,7 +139,7 @@ typedef struct launch {
 typedef struct exec exec;
 /* Work of a stream, with a reference to its exec or event. */
 typedef struct work {
-    enum { WORK_UP, WORK_DOWN, WORK_LAUNCH, WORK_GRAPH, WORK_RECORD } kind;
+    enum { WORK_UP, WORK_DOWN, WORK_INSIDE, WORK_LAUNCH, WORK_GRAPH, WORK_RECORD, WORK_CALL } kind;
     struct work *next;
     uint8_t *to, *staged; /* staged: owned; the bytes to copy, or NULL */
     const uint8_t *from;
@@ -149,6 +149,8 @@ typedef struct work {
     exec *exec;
     struct event *event;
     uint64_t n_recorded; /* of the event */
+    void (*call)(void *ctx);
+    void *call_ctx;
 } work;
 
 typedef struct stream stream;

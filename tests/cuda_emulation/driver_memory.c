@@ -141,7 +141,7 @@ void emulated_memory_open(context *c) {
 }
 
 void emulated_memory_close(context *c) {
-    if (--c->n_open == 0)
+    if (--c->n_open == 0 && !e->options.open_memory)
         protect_device(c, PROT_NONE);
 }
 
@@ -171,7 +171,7 @@ cuda_result emulated_mem_alloc(cuda_address *address, size_t bytes) {
     block *b = bytes <= left && round_up(bytes, ALIGNMENT) <= left ? create(BLOCK_DEVICE, bytes) : NULL;
     if (b) {
         b->context = c.context;
-        if (c.context->n_open == 0)
+        if (c.context->n_open == 0 && !e->options.open_memory)
             protect(b, PROT_NONE);
         c.context->used_bytes += round_up(bytes, ALIGNMENT);
         e->counts.n_allocations++;

@@ -33,6 +33,7 @@ static bool read_word(char *text, emulated_options *o) {
         {"memory_bytes", .size = &o->memory_bytes},
         {"seed", .seed = &o->seed},
         {"no_device", .flag = &o->no_device},
+        {"open_memory", .flag = &o->open_memory},
     };
     size_t i = 0, n = sizeof names / sizeof *names;
     while (i < n && strcmp(names[i].name, text) != 0)

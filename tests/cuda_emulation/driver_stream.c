@@ -66,13 +66,26 @@ static void check(const stream *s, const work *w) {
     }
 }
 
+/* The same for copies inside the device's memory, and for the memory of a call. Call with the lock. */
+static void check_inside(const stream *s, const work *w) {
+    if (w->kind == WORK_INSIDE && (!emulated_is_device_memory(s->context, (uintptr_t)w->to, w->bytes) ||
+                                   !emulated_is_device_memory(s->context, (uintptr_t)w->from, w->bytes)))
+        emulated_stop("a queued copy uses memory that was freed", NULL);
+    if (w->kind == WORK_CALL && !emulated_is_device_memory(s->context, (uintptr_t)w->to, w->bytes))
+        emulated_stop("a queued call uses memory that was freed", NULL);
+}
+
 static void carry_out(const work *w, uint64_t order) {
     switch (w->kind) {
     case WORK_UP:
         memcpy(w->to, w->staged ? w->staged : w->from, w->bytes);
         return;
     case WORK_DOWN:
-        memcpy(w->to, w->from, w->bytes);
+    case WORK_INSIDE:
+        memmove(w->to, w->from, w->bytes);
+        return;
+    case WORK_CALL:
+        w->call(w->call_ctx);
         return;
     case WORK_LAUNCH:
         emulator_launch(w->launch.kernel, w->launch.grid, w->launch.n_threads, w->launch.args);
@@ -116,6 +129,7 @@ static void serve_one(stream *s, work *w) {
     mr_mutex_lock(&e->lock);
     if (works) {
         check(s, w);
+        check_inside(s, w);
         if (!s->is_open)
             emulated_memory_open(c);
         s->is_open = true;
@@ -272,6 +286,33 @@ cuda_result emulated_memcpy_dtoh_async(void *to, cuda_address from, size_t bytes
             c.result = synchronize(s);
     }
     return emulated_end(&c);
+}
+
+cuda_result emulated_memcpy_dtod_async(cuda_address to, cuda_address from, size_t bytes, cuda_stream handle) {
+    call c = emulated_begin(CALL_memcpy_dtod_async);
+    stream *s = c.result == CUDA_OK ? emulated_find(&c, OBJECT_STREAM, handle) : NULL;
+    if (s && (!emulated_is_device_memory(c.context, to, bytes) || !emulated_is_device_memory(c.context, from, bytes)))
+        emulated_refuse(&c, CUDA_INVALID_VALUE);
+    if (c.result == CUDA_OK) {
+        e->counts.n_copies_inside++;
+        emulated_give(s, &(work){.kind = WORK_INSIDE,
+                                 .to = (uint8_t *)(uintptr_t)to,
+                                 .from = (const uint8_t *)(uintptr_t)from,
+                                 .bytes = bytes});
+    }
+    return emulated_end(&c);
+}
+
+bool emulated_driver_enqueue(cuda_stream handle, const void *memory, size_t bytes, void (*fn)(void *ctx), void *ctx) {
+    call c = emulated_begin(CALL_launch_kernel);
+    stream *s = c.result == CUDA_OK ? emulated_find(&c, OBJECT_STREAM, handle) : NULL;
+    if (s && !emulated_is_device_memory(c.context, (uintptr_t)memory, bytes))
+        emulated_refuse(&c, CUDA_INVALID_VALUE);
+    if (c.result == CUDA_OK)
+        emulated_give(
+            s, &(work){
+                   .kind = WORK_CALL, .to = (uint8_t *)(uintptr_t)memory, .bytes = bytes, .call = fn, .call_ctx = ctx});
+    return emulated_end(&c) == CUDA_OK;
 }
 
 /* --- Events ------------------------------------------------------------------------------------------------------ */

@@ -78,8 +78,9 @@ class LogitsCase(unittest.TestCase):
     def check_logits(self, said):
         self.assertTrue(self.take_logits() == self.want, said)
 
-    def check_ranks(self, n, *args, **kwargs):
-        """Runs as ranks, by mpirun. n: None if kwargs say how many there are."""
-        done = run_ranks(n, args, timeout=LIMIT_S, env=environment("n_devices=2"), **kwargs)
+    def check_ranks(self, n, *args, env=None, **kwargs):
+        """Runs as ranks, by mpirun. n: None if kwargs say how many there are. Returns what the ranks said."""
+        done = run_ranks(n, args, timeout=LIMIT_S, env={**environment("n_devices=2"), **(env or {})}, **kwargs)
         self.assertEqual((done.status, done.left), (0, []), str(done))
         self.check_logits(str(done))
+        return done.stderr.decode(errors="replace")

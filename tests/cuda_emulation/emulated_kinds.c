@@ -1,6 +1,8 @@
 /* tests/cuda_emulation/emulated_kinds.c - the list of the backends of millrace_emulated: the product's, with a CUDA
  * backend that calls the emulated driver. The environment variable EMULATED_CUDA chooses devices and failures. */
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
 #include "backends/cuda/cuda_backend.h"
 #include "backends/registry.h"
 #include "tests/cuda_emulation/driver.h"
@@ -32,3 +34,9 @@ static const mr_backend_kind EMULATED = {.name = "cuda",
                                          .exact = true};
 
 const mr_backend_kind *const mr_backend_kinds[] = {&mr_backend_kind_cpu, &EMULATED, &mr_backend_kind_blas, NULL};
+
+/* Whether the MPI library says that it takes addresses of devices. The linker puts this function in its place. */
+int __wrap_MPIX_Query_cuda_support(void);
+int __wrap_MPIX_Query_cuda_support(void) {
+    return getenv("FAKE_CUDA_MPI") != NULL;
+}

@@ -5,6 +5,7 @@
 
 #include "tests/cluster/test_job_support.h"
 #include "tests/cuda_emulation/driver.h"
+#include "tests/cuda_emulation/fake_nccl.h"
 #include "tests/support/test.h"
 
 enum { VOCAB = 4000, N_SEQUENCES = 9, N_TOKENS = 7, N_PROMPT = 5 };
@@ -51,20 +52,28 @@ static mr_sampling_params sampling_of(int32_t i, bool some_need_all) {
     return p;
 }
 
-static void run(const char *backend, int32_t n_stages, int32_t n_tokens, bool some_need_all, heard *out) {
-    job_rig_config config = {.model = &model, .n_stages = n_stages, .max_sequences = N_SEQUENCES};
+typedef struct run_desc {
+    const char *backend;
+    int32_t n_stages, n_tokens, max_rows; /* max_rows: 0: many */
+    bool some_need_all;
+    mr_way way;
+} run_desc;
+
+static void run_job(const run_desc *d, heard *out) {
+    job_rig_config config = {
+        .model = &model, .n_stages = d->n_stages, .max_sequences = N_SEQUENCES, .max_rows = d->max_rows, .way = d->way};
     job_rig rig;
     mr_err err = {0};
     memset(out, 0, N_SEQUENCES * sizeof *out);
-    expect_ok(mr_devices_choose(backend, false, &config.devices, &err), &err);
+    expect_ok(mr_devices_choose(d->backend, false, &config.devices, &err), &err);
     job_rig_must_start(&rig, &config);
     for (int32_t i = 0; i < N_SEQUENCES; i++) {
         int32_t ids[N_PROMPT];
         int64_t number;
         mr_sequence_desc desc = {.prompt_ids = ids,
                                  .n_prompt = N_PROMPT,
-                                 .max_tokens = n_tokens,
-                                 .sampling = sampling_of(i, some_need_all),
+                                 .max_tokens = d->n_tokens,
+                                 .sampling = sampling_of(i, d->some_need_all),
                                  .logprobs = i % 2 == 0,
                                  .n_top_logprobs = i % 4 == 0 ? MR_SAMPLER_MAX_TOP : 0,
                                  .on_token = take,
@@ -74,6 +83,11 @@ static void run(const char *backend, int32_t n_stages, int32_t n_tokens, bool so
     }
     job_rig_run(&rig);
     job_rig_stop(&rig);
+}
+
+static void run(const char *backend, int32_t n_stages, int32_t n_tokens, bool some_need_all, heard *out) {
+    const run_desc d = {.backend = backend, .n_stages = n_stages, .n_tokens = n_tokens, .some_need_all = some_need_all};
+    run_job(&d, out);
 }
 
 /* Runs on emulated GPUs. Returns the bytes that were copied from them. */
@@ -106,11 +120,37 @@ static void test_the_bits_of_the_cpu(void **state) {
         }
 }
 
+/* Activations go from GPU to GPU: the same bits. */
+static void test_the_bits_over_nccl(void **state) {
+    (void)state;
+    static heard want[N_SEQUENCES], got[N_SEQUENCES];
+    run("cpu", 1, N_TOKENS, true, want);
+    for (int32_t n_stages = 2; n_stages <= 4; n_stages++)
+        for (int32_t max_rows = 3; max_rows <= 64; max_rows += 61)
+            for (int late = 0; late < 2; late++) {
+                const run_desc d = {.backend = "cuda",
+                                    .n_stages = n_stages,
+                                    .n_tokens = N_TOKENS,
+                                    .max_rows = max_rows,
+                                    .some_need_all = true,
+                                    .way = MR_WAY_NCCL};
+                fake_nccl_reset(&(fake_nccl_options){.max_delay_us = late ? 1000 : 0});
+                emulated_driver_reset(&(emulated_options){.n_devices = n_stages, .seed = 5, .max_delay_us = 20});
+                run_job(&d, got);
+                assert_memory_equal(got, want, sizeof want);
+                assert_int_equal(emulated_driver_counts().n_live, 0);
+                assert_int_equal(fake_nccl_get_counts().n_live, 0);
+                assert_int_equal(fake_nccl_get_counts().n_cut, 0);
+                assert_true(fake_nccl_get_counts().n_transfers > 2 * (n_stages - 1) * (N_TOKENS + 1));
+            }
+}
+
 int main(void) {
     tiny_desc d = job_model_desc();
     d.vocab_size = VOCAB;
     job_model_init(&model, tiny_model_write(&d));
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_bits_of_the_cpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_bits_of_the_cpu),
+                                       cmocka_unit_test(test_the_bits_over_nccl)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     job_model_deinit(&model);
     return failed;

@@ -38,7 +38,8 @@ static void open_sealed(const uint8_t *data, size_t size) {
         .epoch = mr_load_le32(data + 2),
         .step = mr_load_le64(data + 6),
         .rows = mr_load_le32(data + 14),
-        .type = mr_load_le32(data + 18),
+        .type = mr_load_le32(data + 18) & INT32_MAX,
+        .by_device = mr_load_le32(data + 18) > INT32_MAX,
         .row_bytes = mr_load_le32(data + 22),
         .payload_bytes = size - MR_FRAME_BYTES,
     };
@@ -51,7 +52,9 @@ static void open_sealed(const uint8_t *data, size_t size) {
     MR_ASSERT(status == mr_frame_check_rows(&f, NULL));
     if (status == MR_OK) {
         MR_ASSERT(got.epoch == f.epoch && got.step == f.step && got.rows == f.rows && got.row_bytes == f.row_bytes);
+        MR_ASSERT(got.type == f.type && got.by_device == f.by_device);
         MR_ASSERT((f.kind != MR_FRAME_ACTIVATIONS && f.kind != MR_FRAME_LOGITS) ||
+                  (got.by_device && size == MR_FRAME_BYTES) ||
                   (uint64_t)got.rows * got.row_bytes == size - MR_FRAME_BYTES);
     }
     mr_free(copy);

@@ -7,6 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "proto/device_link.h"
 #include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
@@ -141,6 +142,16 @@ static void use_request(const Millrace__FileRequest *r) {
         file_blocks[r->first_block + i]++;
 }
 
+static void use_setup(const Millrace__LinkSetup *m) {
+    uint8_t id[MR_CARRIER_ID_BYTES] = {0};
+    MR_ASSERT(strlen(m->text) < MR_MAX_ERROR_TEXT && m->step <= MILLRACE__LINK_SETUP__STEP__RESULT);
+    if (m->step != MILLRACE__LINK_SETUP__STEP__OFFER || m->status != MR_OK)
+        return;
+    memcpy(id, m->id.data, sizeof id);
+    file_blocks[(m->uuid[0] ^ m->uuid[1]) % FILE_BLOCKS] += id[0];
+    MR_ASSERT(m->way > MR_WAY_HOST && m->way < MR_WAYS);
+}
+
 static void use_text(const char *text) {
     MR_ASSERT(strlen(text) < MR_MAX_ERROR_TEXT);
     for (const char *s = text; *s; s++)
@@ -265,7 +276,7 @@ static void use_report(const Millrace__Report *r) {
     }
 }
 
-/* Unpacks and uses one message of a kind (0 to 3). Returns NULL if the message is refused. */
+/* Unpacks and uses one message of a kind (0 to 4). Returns NULL if the message is refused. */
 static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t size, mr_arena *arena) {
     mr_err err = {0};
     void *m = NULL;
@@ -276,6 +287,8 @@ static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t siz
         status = mr_msg_unpack_tokens(data, size, &limits, arena, (Millrace__Tokens **)&m, &err);
     else if (kind == 3)
         status = mr_msg_unpack_file_request(data, size, FILE_BLOCKS, arena, (Millrace__FileRequest **)&m, &err);
+    else if (kind == 4)
+        status = mr_msg_unpack_link_setup(data, size, arena, (Millrace__LinkSetup **)&m, &err);
     else
         status = mr_msg_unpack_report(data, size, &limits, arena, (Millrace__Report **)&m, &err);
     if (status != MR_OK) {
@@ -288,6 +301,8 @@ static const ProtobufCMessage *receive(int kind, const uint8_t *data, size_t siz
         use_tokens(m);
     else if (kind == 3)
         use_request(m);
+    else if (kind == 4)
+        use_setup(m);
     else
         use_report(m);
     return m;
@@ -307,8 +322,8 @@ static void send_again(int kind, const ProtobufCMessage *m, size_t size) {
 int mr_fuzz_messages(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    /* Keeps the meaning of corpus files from before there was a fourth kind. */
-    int kind = data[0] == 3 ? 3 : data[0] % 3;
+    /* Keeps the meaning of corpus files from before there were a fourth and a fifth kind. */
+    int kind = data[0] == 3 || data[0] == 4 ? data[0] : data[0] % 3;
     size_t room = data[0] & 0x80 ? (size_t)(data[0] & 0x7c) * 16 + 256 : ARENA_BYTES;
     uint8_t *memory = malloc(room);
     mr_arena *fixed = mr_arena_create_fixed(memory, room), *loose = NULL;

@@ -32,6 +32,10 @@ static void save_frames(void) {
         snprintf(name, sizeof name, "frame/message-%d", kind);
         save(name, buffer, sizeof buffer);
     }
+    uint8_t by_device[MR_FRAME_BYTES];
+    const mr_frame f = {.kind = MR_FRAME_ACTIVATIONS, .epoch = 3, .rows = 4, .row_bytes = 8, .by_device = true};
+    mr_frame_seal(&f, by_device);
+    save("frame/by-device", by_device, sizeof by_device);
 }
 
 /* Saves a message behind the byte that selects its kind. */
@@ -59,6 +63,7 @@ static void save_messages(void) {
     save_message(&s, REPORT, "report", MILLRACE__REPORT__BODY_USE_COUNTS);
     save_message(&s, TOKENS, "tokens", 1);
     save_message(&s, FILE_REQUEST, "file", 1);
+    save_message(&s, LINK_SETUP, "setup", 1);
 }
 
 int main(int argc, char **argv) {

@@ -12,9 +12,11 @@
 #include "backends/cpu/kernels.h"
 #include "backends/digest/digest.h"
 #include "engine/base/cores.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
 #include "engine/gguf/gguf_digest.h"
+#include "proto/nccl/nccl_carrier.h"
 
 _Static_assert((int)MR_DIGEST_PARTS == (int)MR_MAX_DIGEST_PARTS, "a hello holds the parts of a digest");
 _Static_assert((int)MR_GGUF_MAX_PARTS == (int)MR_MAX_FILE_PARTS, "a hello holds the parts of a model");
@@ -107,4 +109,20 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.status = (uint32_t)status;
     if (status != MR_OK)
         h->message.text = h->problem.text;
+}
+
+void mr_hello_add_links(mr_hello *h, const mr_devices *devices, const mr_channel *channel) {
+    int32_t holder = devices ? mr_devices_holder(&devices->list) : -1;
+    mr_backend *be = holder >= 0 ? devices->list.at[holder] : NULL;
+    uint8_t uuid[MR_DEVICE_UUID_BYTES];
+    if (!be || !be->ops->link)
+        return;
+    be->ops->link->uuid(be, uuid);
+    memcpy(h->device_uuid, uuid, sizeof uuid);
+    h->message.n_device_uuid = MR_DEVICE_UUID_WORDS;
+    h->message.device_uuid = h->device_uuid;
+    h->message.device_pointers = channel->takes_device_memory;
+    mr_err why;
+    if (mr_nccl_version(&h->message.nccl_version, &why) != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "lobby", "%s", why.text);
 }

@@ -6,8 +6,10 @@
 #define MR_WORKER_LOBBY_HELLO_H
 
 #include "engine/base/status.h"
+#include "proto/device_link.h"
 #include "proto/limits.h"
 #include "proto/millrace.pb-c.h"
+#include "worker/stage/devices.h"
 
 typedef struct mr_hello {
     Millrace__Hello message;
@@ -15,6 +17,7 @@ typedef struct mr_hello {
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_pointers[MR_MAX_FILE_PARTS];
     uint32_t digest_of[MR_MAX_DIGEST_PARTS];
     uint64_t digest_bits[MR_MAX_DIGEST_PARTS];
+    uint64_t device_uuid[MR_DEVICE_UUID_WORDS];
     mr_err problem;
 } mr_hello;
 
@@ -23,5 +26,7 @@ typedef struct mr_hello {
  * text of the message. A missing part of the model file is not an error: its bytes are 0 then. Without any part,
  * n_parts is 0. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
+/* Adds what links from the device of this rank can do. devices may be NULL. */
+void mr_hello_add_links(mr_hello *h, const mr_devices *devices, const mr_channel *channel);
 
 #endif

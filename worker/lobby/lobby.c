@@ -58,6 +58,7 @@ static mr_status send_report(lobby *l, ProtobufCMessage *body, mr_err *err) {
 static mr_status say_hello(lobby *l, mr_err *err) {
     mr_hello hello;
     mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
+    mr_hello_add_links(&hello, l->config->devices, l->config->channel);
     return send_report(l, &hello.message.base, err);
 }
 

@@ -104,6 +104,11 @@ typedef struct mr_stage_step {
     const float *x_in; /* [n_rows, d_model]; NULL on the head. Must not change until mr_stage_has_read */
     float *x_out;      /* [n_rows, d_model]: gets the rows for the next stage by the end of the step; NULL: nobody wants
                         * them */
+    /* Instead of x_in and x_out: rows in buffers of mr_stage_in_device and mr_stage_out_device, from these offsets on.
+     * The same holds for them. */
+    const mr_buffer *in_buffer;
+    mr_buffer *out_buffer;
+    size_t in_offset, out_offset;
     void (*progress)(void *ctx); /* called between groups of nodes, and while the host waits; may be NULL */
     void *progress_ctx;
 } mr_stage_step;
@@ -113,6 +118,10 @@ enum { MR_STAGE_STEPS = 2 }; /* under way at most */
 bool mr_stage_has_room(const mr_stage *s);
 /* Whether every step of this stage runs wholly on one device: mr_stage_start only fills the queue of the device. */
 bool mr_stage_runs_on_device(const mr_stage *s);
+/* The device in whose memory a step's rows from the stage before, or for the next stage, lie in every step; NULL: there
+ * is none, or other libraries do not reach its memory (mr_backend_link_ops). */
+mr_backend *mr_stage_in_device(const mr_stage *s);
+mr_backend *mr_stage_out_device(const mr_stage *s);
 /* Starts a step with the rows of mr_stage_rows. Call only if mr_stage_has_room. MR_E_CANCELLED: a synthetic stage was
  * told to end. */
 MR_MUST_USE mr_status mr_stage_start(mr_stage *s, const mr_stage_step *step, mr_err *err);

@@ -34,6 +34,27 @@ bool mr_stage_runs_on_device(const mr_stage *s) {
     return !s->needs_host;
 }
 
+/* The device of the input or output rows of every bucket; NULL: there is not one. */
+static mr_backend *device_of_rows(const mr_stage *s, bool is_out) {
+    mr_backend *device = NULL;
+    for (int32_t i = 0; i < s->n_buckets; i++) {
+        int32_t tensor = is_out ? s->buckets[i].io.x_out : s->buckets[i].io.x_in;
+        mr_backend *be = tensor == MR_NO_TENSOR ? NULL : mr_graph_device(s->buckets[i].graph, tensor);
+        if (!be || (device && be != device))
+            return NULL;
+        device = be;
+    }
+    return device;
+}
+
+mr_backend *mr_stage_in_device(const mr_stage *s) {
+    return device_of_rows(s, false);
+}
+
+mr_backend *mr_stage_out_device(const mr_stage *s) {
+    return device_of_rows(s, true);
+}
+
 bool mr_stage_has_room(const mr_stage *s) {
     return s->n_started - s->n_ended < (s->needs_host ? 1 : MR_STAGE_STEPS);
 }
@@ -85,7 +106,10 @@ static mr_status set_inputs(const mr_stage *s, stage_slot *slot, mr_err *err) {
                    (size_t)inputs[i].n * sizeof(int32_t));
     place_out_rows(s, slot);
     mr_status status = mr_graph_set_record(b->graph, slot->record, err);
-    if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
+    if (status == MR_OK && b->io.x_in != MR_NO_TENSOR && slot->step.in_buffer)
+        status = mr_graph_copy_rows(b->graph, b->io.x_in, slot->step.in_buffer, slot->step.in_offset, row_bytes(s),
+                                    r->n_rows, err);
+    else if (status == MR_OK && b->io.x_in != MR_NO_TENSOR)
         status = mr_graph_set_rows(b->graph, b->io.x_in, slot->step.x_in, row_bytes(s), r->n_rows, err);
     return status;
 }
@@ -107,8 +131,11 @@ static void expect_rows(const stage_bucket *b, wanted_rows want, stage_result *r
     if (result->first)
         return;
     result->first = result->copy;
-    reads[(*n_reads)++] = (mr_graph_read){tensor, want.first, n, result->copy + (size_t)want.first * result->row_bytes,
-                                          result->row_bytes};
+    reads[(*n_reads)++] = (mr_graph_read){.tensor = tensor,
+                                          .first_row = want.first,
+                                          .n_rows = n,
+                                          .dst = result->copy + (size_t)want.first * result->row_bytes,
+                                          .row_bytes = result->row_bytes};
 }
 
 static mr_status run_synthetic(const mr_stage *s, stage_slot *slot, mr_err *err) {
@@ -142,8 +169,13 @@ static mr_status start_graph(mr_stage *s, stage_slot *slot, mr_err *err) {
                   .progress_ctx = slot->step.progress_ctx};
     mr_graph_read reads[MR_GRAPH_MAX_READS];
     int32_t n_reads = 0;
-    if (slot->step.x_out)
-        reads[n_reads++] = (mr_graph_read){b->io.x_out, 0, r->n_rows, slot->step.x_out, row_bytes(s)};
+    if (slot->step.x_out || slot->step.out_buffer)
+        reads[n_reads++] = (mr_graph_read){.tensor = b->io.x_out,
+                                           .n_rows = r->n_rows,
+                                           .dst = slot->step.x_out,
+                                           .row_bytes = row_bytes(s),
+                                           .buffer = slot->step.out_buffer,
+                                           .offset = slot->step.out_offset};
     expect_rows(b, (wanted_rows){b->io.top, 0, slot->n_top}, &slot->top, reads, &n_reads);
     expect_rows(b, (wanted_rows){b->io.logits, slot->n_top, r->n_out}, &slot->logits, reads, &n_reads);
     expect_rows(b, (wanted_rows){b->io.hidden, 0, r->n_hidden}, &slot->hidden, reads, &n_reads);

@@ -107,8 +107,8 @@ static mr_status count_experts(mr_use_counts *layer, const mr_layer_choice *choi
     return MR_OK;
 }
 
-/* Counts the uses of n neurons. Visits the set bits alone: a small part of the neurons is active. Leaves out bits behind
- * the last neuron. */
+/* Counts the uses of n neurons. Visits the set bits alone: a small part of the neurons is active. Leaves out bits
+ * behind the last neuron. */
 static void count_neurons(uint64_t *counts, int32_t n, void *data, int32_t n_rows) {
     int32_t n_words = mr_count_partitions(n) * MR_PARTITION_WORDS, n_used = (n + 31) / 32;
     const uint32_t *sets = mr_active_at(data, n).sets;

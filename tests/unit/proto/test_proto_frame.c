@@ -131,6 +131,29 @@ static void test_rows_must_fit_the_payload(void **state) {
     assert_int_equal(mr_frame_open(buffer, BYTES, MR_FRAME_CONTROL, &got, NULL), MR_OK);
 }
 
+/* Rows that go from device to device: the frame says how many, and has none. */
+static void test_rows_by_device(void **state) {
+    (void)state;
+    uint8_t buffer[BYTES];
+    mr_frame f = activations, got;
+    f.by_device = true;
+    make_frame(&f, buffer);
+    expect_refused(buffer, MR_FRAME_ACTIVATIONS, "with a payload of 60 bytes says that its rows go by device");
+    f.payload_bytes = 0;
+    mr_frame_seal(&f, buffer);
+    assert_int_equal(mr_frame_open(buffer, MR_FRAME_BYTES, MR_FRAME_ACTIVATIONS, &got, NULL), MR_OK);
+    assert_true(got.by_device);
+    assert_int_equal(got.type, activations.type);
+    assert_int_equal(got.rows, ROWS);
+    f.by_device = false;
+    mr_frame_seal(&f, buffer);
+    assert_int_equal(mr_frame_open(buffer, MR_FRAME_BYTES, MR_FRAME_ACTIVATIONS, &got, NULL), MR_E_PROTOCOL);
+    f.by_device = true;
+    f.kind = MR_FRAME_LOGITS;
+    mr_frame_seal(&f, buffer);
+    assert_int_equal(mr_frame_open(buffer, MR_FRAME_BYTES, MR_FRAME_LOGITS, &got, NULL), MR_E_PROTOCOL);
+}
+
 static void test_empty_payload(void **state) {
     (void)state;
     uint8_t buffer[MR_FRAME_BYTES];
@@ -148,6 +171,7 @@ int main(void) {
         cmocka_unit_test(test_every_length_but_its_own_is_refused),
         cmocka_unit_test(test_errors_name_what_is_wrong),
         cmocka_unit_test(test_rows_must_fit_the_payload),
+        cmocka_unit_test(test_rows_by_device),
         cmocka_unit_test(test_empty_payload),
     };
     return cmocka_run_group_tests_name("proto_frame", tests, NULL, NULL);

@@ -400,6 +400,30 @@ static void test_lobby_limits(void **state) {
     assert_int_equal(strspn(report->hello->host, "?"), MR_MAX_ERROR_TEXT - 1);
 }
 
+#define BROKEN_SETUP(change, words) BROKEN(LINK_SETUP, 1, 1, change, words)
+
+static void test_link_setup_limits(void **state) {
+    (void)state;
+    BROKEN_CONTROL(PLAN, stage[1].way = MR_WAYS, "stage 1: way is 3, allowed is 0 to 2");
+    BROKEN_REPORT(READY, ready.way = MR_WAYS, "ready: way is 3, allowed is 0 to 2");
+    BROKEN_REPORT(HELLO, hello.n_device_uuid = 1, "the number of device_uuid is 1, allowed is 2 to 2");
+    BROKEN_SETUP(setup.step = 3, "link setup: step is 3, allowed is 0 to 2");
+    BROKEN_SETUP(setup.way = MR_WAY_HOST, "way is 0, allowed is 1 to 2");
+    BROKEN_SETUP(setup.way = MR_WAYS, "way is 3, allowed is 1 to 2");
+    BROKEN_SETUP(setup.n_uuid = 1, "the number of uuid is 1, allowed is 2 to 2");
+    BROKEN_SETUP(setup.id.len--, "the bytes of id is 127, allowed is 128 to 128");
+    BROKEN_SETUP(setup.status = 1, "status is 1");
+    BROKEN_SETUP(setup.status = MR_E_CANCELLED, "status is");
+    samples s;
+    samples_init(&s, 1, 1); /* without a device there is only a reason */
+    s.setup.status = MR_E_UNSUPPORTED;
+    s.setup.n_uuid = s.setup.id.len = s.setup.way = 0;
+    expect_accepted(&s, LINK_SETUP);
+    s.setup.status = MR_OK;
+    s.setup.step = MILLRACE__LINK_SETUP__STEP__RESULT;
+    expect_accepted(&s, LINK_SETUP);
+}
+
 #define BROKEN_REQUEST(change, words) BROKEN(FILE_REQUEST, 1, 1, change, words)
 
 static void test_file_limits(void **state) {
@@ -448,14 +472,23 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_step_sums_limits),      cmocka_unit_test(test_use_counts_limits),
-        cmocka_unit_test(test_end_of_use_counts),     cmocka_unit_test(test_many_use_counts),
-        cmocka_unit_test(test_facts_limits),          cmocka_unit_test(test_device_facts_limits),
-        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),
+        cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),
+        cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),
+        cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),
+        cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_link_setup_limits),
+        cmocka_unit_test(test_step_sums_limits),
+        cmocka_unit_test(test_use_counts_limits),
+        cmocka_unit_test(test_end_of_use_counts),
+        cmocka_unit_test(test_many_use_counts),
+        cmocka_unit_test(test_facts_limits),
+        cmocka_unit_test(test_device_facts_limits),
+        cmocka_unit_test(test_every_status_is_known),
+        cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

@@ -176,6 +176,8 @@ static void hello_init(samples *s) {
     s->hello.cores = s->hello.threads = 64;
     s->hello.memory_group = UINT64_MAX;
     s->hello.n_digest_of = s->hello.n_digest_bits = MR_MAX_DIGEST_PARTS;
+    s->hello.n_device_uuid = 2;
+    s->hello.device_uuid = s->uuid;
     s->hello.digest_of = s->digest_of;
     s->hello.digest_bits = s->digest_bits;
     for (size_t i = 0; i < MR_MAX_DIGEST_PARTS; i++) {
@@ -324,6 +326,14 @@ void samples_init(samples *s, int control_body, int report_body) {
     s->request.what = MILLRACE__FILE_REQUEST__WHAT__HASHES;
     s->request.first_block = FILE_BLOCKS - MR_MAX_FILE_HASHES;
     s->request.n_blocks = MR_MAX_FILE_HASHES;
+    s->setup = (Millrace__LinkSetup)MILLRACE__LINK_SETUP__INIT;
+    s->setup.step = MILLRACE__LINK_SETUP__STEP__OFFER;
+    s->setup.way = MR_WAY_NCCL;
+    s->setup.version = UINT32_MAX;
+    s->setup.n_uuid = 2;
+    s->setup.uuid = s->uuid;
+    s->setup.id = (ProtobufCBinaryData){sizeof s->link_id, s->link_id};
+    s->setup.text = s->text;
     s->control = (Millrace__Control)MILLRACE__CONTROL__INIT;
     s->control.body_case = (Millrace__Control__BodyCase)control_body;
     s->report.body_case = (Millrace__Report__BodyCase)report_body;
@@ -379,7 +389,8 @@ mr_arena *sample_arena(void) {
 }
 
 void pack(samples *s, message which) {
-    const ProtobufCMessage *const all[] = {&s->control.base, &s->tokens.base, &s->report.base, &s->request.base};
+    const ProtobufCMessage *const all[] = {&s->control.base, &s->tokens.base, &s->report.base, &s->request.base,
+                                           &s->setup.base};
     mr_err err;
     if (mr_msg_pack(all[which], s->packed, sizeof s->packed, &s->bytes, &err) != MR_OK)
         fail_msg("%s", err.text);
@@ -392,6 +403,8 @@ mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_are
         return mr_msg_unpack_tokens(s->packed, s->bytes, l, a, out, err);
     if (which == FILE_REQUEST)
         return mr_msg_unpack_file_request(s->packed, s->bytes, FILE_BLOCKS, a, out, err);
+    if (which == LINK_SETUP)
+        return mr_msg_unpack_link_setup(s->packed, s->bytes, a, out, err);
     return mr_msg_unpack_report(s->packed, s->bytes, l, a, out, err);
 }
 

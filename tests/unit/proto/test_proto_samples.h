@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+#include "proto/device_link.h"
 #include "proto/measured.h"
 #include "proto/messages.h"
 #include "proto/phases.h"
@@ -39,6 +40,9 @@ typedef struct samples {
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_points[MR_MAX_FILE_PARTS];
     uint32_t part_sources[MR_MAX_PART_SOURCES];
     Millrace__FileRequest request;
+    Millrace__LinkSetup setup;
+    uint64_t uuid[2];
+    uint8_t link_id[MR_CARRIER_ID_BYTES];
     Millrace__Measure measure;
     Millrace__Probe probe;
     Millrace__Tokens tokens;
@@ -79,7 +83,7 @@ typedef struct samples {
 /* Fills the samples with valid messages, with the given body of a control and of a report. */
 void samples_init(samples *s, int control_body, int report_body);
 
-typedef enum message { CONTROL, TOKENS, REPORT, FILE_REQUEST } message;
+typedef enum message { CONTROL, TOKENS, REPORT, FILE_REQUEST, LINK_SETUP } message;
 
 /* A fixed arena of ARENA_BYTES, the same memory each time. */
 mr_arena *sample_arena(void);

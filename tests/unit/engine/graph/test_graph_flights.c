@@ -67,7 +67,7 @@ static void bench_destroy(bench *b) {
 
 static mr_status start(bench *b, int i, mr_err *err) {
     mr_status status = mr_graph_set_rows(b->rig.g, b->in, b->sent[i], sizeof b->sent[i][0], ROWS, err);
-    const mr_graph_read read = {b->out, 0, ROWS, b->got[i], sizeof b->got[i][0]};
+    const mr_graph_read read = {.tensor = b->out, .n_rows = ROWS, .dst = b->got[i], .row_bytes = sizeof b->got[i][0]};
     return status == MR_OK ? mr_graph_start(b->rig.g, &ALL, &read, 1, b->flights[i], err) : status;
 }
 
@@ -251,7 +251,7 @@ static void test_runs_of_two_graphs(void **state) {
     test_device_hold(device, 4);
     expect_ok(start(&b, 0, &err), &err);
     expect_ok(mr_graph_set_rows(small, in, b.sent[1], sizeof b.sent[1][0], 2, &err), &err);
-    const mr_graph_read read = {out, 0, 2, got, sizeof got[0]};
+    const mr_graph_read read = {.tensor = out, .n_rows = 2, .dst = got, .row_bytes = sizeof got[0]};
     expect_ok(mr_graph_start(small, &(mr_run){.n_rows = {1, 2, 2}}, &read, 1, b.flights[1], &err), &err);
     expect_ok(start(&b, 2, &err), &err);
     for (int i = 0; i < N_FLIGHTS; i += 2) {

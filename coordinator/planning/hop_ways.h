@@ -1,0 +1,27 @@
+/* coordinator/planning/hop_ways.h - the way that activations take from each stage to the next one (proto/ways.h), by
+ * what the ranks say of their devices. When the stages are loaded, the two ends of a hop try the way, and go through
+ * the hosts where it fails (proto/device_link.h).
+ * Threads: pure functions. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_COORDINATOR_PLANNING_HOP_WAYS_H
+#define MR_COORDINATOR_PLANNING_HOP_WAYS_H
+
+#include "coordinator/planning/plan.h"
+
+/* What a rank says of links from its device. Zeros: it has no device for layers. */
+typedef struct mr_rank_links {
+    bool has_device;
+    uint64_t uuid[2];      /* of the device; equal on two ranks: they share it */
+    uint32_t nccl_version; /* 0: there is no NCCL */
+    bool device_pointers;  /* the MPI library takes addresses of devices */
+} mr_rank_links;
+
+/* Whether the activations of the hop from a stage to the next one come from a device and go to a device. */
+bool mr_hop_is_between_devices(const mr_plan *plan, int32_t stage);
+/* Chooses the way of every hop. links: [n], by rank; NULL: nothing is known, and activations go through the hosts.
+ * wish: MR_WAY_AUTO takes the fastest way that both ranks have. Another wish holds for the hops between devices, and
+ * stages must have it. MR_E_UNSUPPORTED names the ranks that cannot. */
+MR_MUST_USE mr_status mr_plan_choose_ways(mr_plan *plan, const mr_rank_links *links, int32_t n, mr_way wish,
+                                          mr_err *err);
+
+#endif

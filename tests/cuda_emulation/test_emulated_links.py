@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Activations from GPU to GPU over mpirun, with emulated GPUs and a fake NCCL: the logits of the CPU alone by every way,
+the way that is chosen, and ranks that die in the middle of a transfer."""
+import json
+import os
+import socket
+import subprocess
+import time
+import unittest
+
+from emulated import EMULATED_BIN, LIMIT_S, LogitsCase, environment, needs_ranks
+from hosts import Job
+
+WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
+LOSS_LIMIT_S = 3
+
+
+def says(text, stage, way):
+    way = "through the host" if way == "host" else "by " + way
+    return "stage %d to stage %d: activations %s" % (stage, stage + 1, way) in text
+
+
+class Case(LogitsCase):
+    def run_plan(self, *stages, chunk, link="auto", env=None):
+        return self.check_ranks(len(stages), *self.args, "--backend", "cuda", "--chunk", str(chunk), "--link", link,
+                                *self.write_plan(*stages), program=[EMULATED_BIN], env=env)
+
+    def expect_ways(self, text, *ways):
+        for stage, way in enumerate(ways):
+            self.assertTrue(says(text, stage, way), text)
+
+
+@needs_ranks
+class Ways(Case):
+    def test_nccl_is_chosen_between_devices(self):
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7), "nccl")
+        self.expect_ways(self.run_plan((4, 4), (4, 1), chunk=160), "nccl")
+        late = {"FAKE_NCCL": "max_delay_us=3000"}
+        self.expect_ways(self.run_plan((2, 2), (3, 3), (3, 3), chunk=5, env=late), "nccl", "nccl")
+        self.expect_ways(self.run_plan((2, 2), (2, 2), (2, 2), (2, 2), chunk=3), "nccl", "nccl", "nccl")
+
+    def test_stages_on_the_cpu_take_the_way_through_the_host(self):
+        text = self.run_plan((3, 3), (2, 2), (2, 1), (1, 1), chunk=5)
+        self.expect_ways(text, "nccl", "nccl", "host")
+
+    def test_a_way_that_is_named(self):
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, link="host"), "host")
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, link="nccl"), "nccl")
+
+    def test_pointers(self):
+        """The MPI library takes addresses of devices, which the emulation leaves open to it."""
+        env = {"EMULATED_CUDA": "n_devices=2 open_memory", "FAKE_CUDA_MPI": "1", "FAKE_NCCL": "missing"}
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, env=env), "pointers")
+        text = self.run_plan((2, 2), (2, 2), (3, 3), (1, 1), chunk=160, link="pointers", env=env)
+        self.expect_ways(text, "pointers", "pointers", "pointers")
+        one = ["--device", "0"]  # NCCL does not connect a device with itself; pointers do
+        args = [*self.args, "--backend", "cuda", *one, *self.write_plan((4, 4), (4, 4))]
+        text = self.check_ranks(2, *args, program=[EMULATED_BIN], env={**env, "FAKE_NCCL": ""})
+        self.expect_ways(text, "pointers")
+
+    def test_no_pointers(self):
+        with self.assertRaises(AssertionError) as failure:
+            self.run_plan((4, 4), (4, 4), chunk=7, link="pointers")
+        self.assertIn("--link pointers: ranks 0 and 1 cannot: the MPI library does not take addresses of devices",
+                      str(failure.exception))
+
+    def test_no_nccl(self):
+        none = {"FAKE_NCCL_1": "missing"}
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, env=none), "host")
+        with self.assertRaises(AssertionError) as failure:
+            self.run_plan((4, 4), (4, 4), chunk=7, link="nccl", env=none)
+        self.assertIn("--link nccl: ranks 0 and 1 cannot: the second one has no NCCL", str(failure.exception))
+
+    def test_other_versions(self):
+        other = {"FAKE_NCCL_0": "version=22000"}
+        self.expect_ways(self.run_plan((4, 4), (4, 4), chunk=7, env=other), "host")
+
+    def test_one_device(self):
+        args = [*self.args, "--backend", "cuda", "--device", "0", *self.write_plan((4, 4), (4, 4))]
+        self.expect_ways(self.check_ranks(2, *args, program=[EMULATED_BIN]), "host")
+
+    def test_a_connection_that_fails(self):
+        """The ends fall back, and say so; or the job fails, if the way was named."""
+        for fail in ("connect", "recv", "comm_init_rank_config"):
+            env = {"FAKE_NCCL_1": "fail=%s fail_at=1" % fail}
+            text = self.run_plan((4, 4), (4, 4), chunk=7, env=env)
+            self.assertIn("activations of stage 0 go through the host, not by nccl", text)
+        with self.assertRaises(AssertionError) as failure:
+            self.run_plan((4, 4), (4, 4), chunk=7, link="nccl", env=env)
+        self.assertIn("activations cannot go by nccl", str(failure.exception))
+        self.assertIn("system error (chosen)", str(failure.exception))
+
+
+class Threads(Case):
+    """The stages of one process."""
+    def run_threads(self, cuda, *args):
+        text = self.run_bin(EMULATED_BIN, *self.args, "--backend", "cuda", "--chunk", "7", *args,
+                            *self.write_plan((2, 2), (3, 3), (3, 3)), cuda=cuda).decode()
+        self.check_logits(text)
+        return text
+
+    def test_ways(self):
+        self.expect_ways(self.run_threads("n_devices=3"), "nccl", "nccl")
+        self.expect_ways(self.run_threads("n_devices=2", "--link", "nccl"), "nccl", "nccl")
+        self.expect_ways(self.run_threads("n_devices=1"), "host", "host")
+        self.expect_ways(self.run_threads("n_devices=3", "--link", "host"), "host", "host")
+        with self.assertRaises(AssertionError) as failure:
+            self.run_threads("n_devices=1", "--link", "nccl")
+        self.assertIn("--link nccl: ranks 0 and 1 cannot: both use one device", str(failure.exception))
+
+    def test_the_plan_as_json(self):
+        args = ["plan", self.model, "--backend", "cuda", "--json", *self.write_plan((2, 2), (3, 3), (3, 1))]
+        done = subprocess.run([EMULATED_BIN, *args], env=environment("n_devices=2"), capture_output=True, check=True,
+                              timeout=LIMIT_S)
+        stages = json.loads(done.stdout)["plan"]
+        self.assertEqual([stage.get("link") for stage in stages], ["nccl", "nccl", None])
+
+
+def is_alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="ascii") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@needs_ranks
+class Losses(Case):
+    def lose(self, rank, how, env=None):
+        """Three ranks, of which one dies. Returns the end of the job, at most LOSS_LIMIT_S after the death. With
+        --recovery, mpirun leaves the end of the others to themselves."""
+        args = [*self.args, "--backend", "cuda", "--chunk", "2", *self.write_plan((2, 2), (3, 3), (3, 3))]
+        env = {**environment("n_devices=3"), "FAKE_NCCL_%d" % rank: how, "MILLRACE_BIN": EMULATED_BIN, **(env or {})}
+        job = Job(3, args, launcher=[WRAPPER, "--recovery"], env=env, program=[])
+        pid = job.rank_pid(rank)
+        end = time.monotonic() + LIMIT_S
+        while is_alive(pid):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        death = time.monotonic()
+        done = job.wait(LIMIT_S)
+        seconds = job.begin + done.seconds - death
+        self.assertLess(seconds, LOSS_LIMIT_S, str(done))
+        self.assertEqual(done.left, [], str(done))
+        self.assertNotIn(done.status, (0, None), str(done))
+        return done
+
+    def test_ranks_that_die(self):
+        for rank, how in ((1, "die=comm_init_rank_config die_at=2"), (2, "die=connect die_at=1"),
+                          (1, "die=transfer die_at=1"), (0, "die=send die_at=4"), (1, "die=send die_at=5"),
+                          (2, "die=recv die_at=4"), (1, "die=transfer die_at=9"), (2, "die=transfer die_at=6")):
+            done = self.lose(rank, how)
+            if rank:
+                self.assertIn("rank %d on %s" % (rank, socket.gethostname()), done.stderr.decode(), str(done))
+
+    def test_an_abort_that_hangs(self):
+        done = self.lose(2, "die=transfer die_at=6", env={"FAKE_NCCL_1": "abort_hangs"})
+        self.assertIn("NCCL does not give up a connection to a lost rank in 2 s", done.stderr.decode(), str(done))
+
+
+if __name__ == "__main__":
+    unittest.main()
