@@ -42,7 +42,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
 
 mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err) {
     job_epoch_end(job);
-    mr_status status = job_check_capacity(job, config->n_kv_blocks, err);
+    mr_status status = mr_job_check_restart(job, config->n_kv_blocks, err);
     return status == MR_OK ? job_epoch_begin(job, config, err) : status;
 }
 
@@ -158,6 +158,7 @@ mr_job_stats mr_job_get_stats(const mr_job *job) {
     f.n_embd = job->config.info->d_model;
     if (!job->epoch.links)
         return f;
+    f.n_epoch_steps = (int64_t)job->epoch.n_done;
     f.n_live = job->epoch.n_live;
     f.n_open_steps = (int32_t)(job->epoch.n_issued - job->epoch.n_done);
     f.n_micro_batches = mr_scheduler_micro_batches(job->epoch.scheduler);
@@ -178,7 +179,7 @@ mr_channel *mr_job_channel(const mr_job *job) {
 
 int32_t mr_job_get_slots(const mr_job *job, mr_job_slot *out, int32_t cap) {
     int32_t n = 0;
-    for (int32_t i = 0; i < job->config.max_sequences; i++) {
+    for (int32_t i = 0; i < job->config.max_sequences && job->epoch.links; i++) {
         const mr_entry *e = job->epoch.slots[i].entry;
         if (e && n++ < cap)
             out[n - 1] = (mr_job_slot){.slot = i,

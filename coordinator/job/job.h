@@ -72,7 +72,7 @@ typedef struct mr_job_config {
     /* If set, stages report the time spans of their phases. The times are those of each host's clock. */
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
     void *on_spans_ctx;
-    const mr_profile *profile; /* says which experts devices get. Borrowed for the call; NULL: the first ones */
+    const mr_profile *profile; /* says which experts devices get. Borrowed while the job lives; NULL: the first ones */
     bool counts_uses; /* stages count the uses of experts and neurons in each step, for mr_job_collect_profile */
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
@@ -90,10 +90,12 @@ typedef struct mr_job_config {
 
 /* Sends the plan and waits until every stage has loaded its layers. */
 MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err);
+/* MR_E_NO_MEMORY: a sequence that has not ended may outgrow so many KV blocks. */
+MR_MUST_USE mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_blocks, mr_err *err);
 /* Gives up the epoch, for example because a stage is lost, and begins another one, whose stages wait for its plan. The
  * sequences go on: their rows are computed again from their ids, and callbacks get what would have come without the
- * restart, once. MR_E_NO_MEMORY: a sequence may outgrow the KV blocks. After an error there is no epoch, and another
- * restart may follow; meanwhile sequences may be submitted and cancelled, but no turns be run. */
+ * restart, once. Errors are those of mr_job_check_restart and of the stages. After an error there is no epoch, and
+ * another restart may follow; meanwhile sequences may be submitted and cancelled, but no turns be run. */
 MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
 /* Tells the stages to end, unless they were told before, and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
@@ -225,6 +227,7 @@ typedef struct mr_job_stats {
     int64_t n_cached_tokens; /* those of n_prompt_tokens that the prefix cache had */
     int64_t n_generated;     /* tokens */
     int64_t n_steps, n_rows; /* finished */
+    int64_t n_epoch_steps;   /* of these, steps of the present epoch */
     int32_t n_waiting;       /* sequences that wait for a slot and blocks */
     int32_t n_live;          /* sequences in a slot */
     int32_t n_open_steps;    /* issued, not finished */

@@ -89,8 +89,6 @@ void job_epoch_end(mr_job *job);
 mr_status job_recover(mr_job *job, mr_status status, mr_err *err);
 /* Puts all sequences that have not ended into the queue, and forgets the others. No step is under way any more. */
 void job_queue_all(mr_job *job);
-/* MR_E_NO_MEMORY: a sequence that has not ended may outgrow so many KV blocks. */
-mr_status job_check_capacity(mr_job *job, int32_t n_kv_blocks, mr_err *err);
 /* ", rank 2 on node7" if the stage is a process of its own, else "". */
 const char *job_place_of(const mr_job *job, uint32_t stage, char out[MR_CHANNEL_NAME_BYTES + 4]);
 

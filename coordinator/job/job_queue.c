@@ -319,7 +319,7 @@ static void note_longest(void *ctx, mr_entry *e) {
         *longest = e->max_ids;
 }
 
-mr_status job_check_capacity(mr_job *job, int32_t n_kv_blocks, mr_err *err) {
+mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_blocks, mr_err *err) {
     int32_t longest = 0;
     mr_journal_visit(job->journal, note_longest, &longest);
     if (blocks_for(longest) <= n_kv_blocks)

@@ -54,6 +54,8 @@ const mr_rank_info *mr_roll_call_info(const mr_roll_call *r, int32_t rank);
  * it, or none; that rank 0 has the first part; and that some rank has each part. */
 MR_MUST_USE mr_status mr_roll_call_check(mr_roll_call *r, mr_err *err);
 
+/* The rank is lost: it has no parts of the file any more, and is told nothing. */
+void mr_roll_call_lose(mr_roll_call *r, int32_t rank);
 /* Tells the ranks that lack parts of the model file which ranks have them, and those which ranks may ask for them.
  * *out_n: how many ranks lack parts. Call before mr_roll_call_start. */
 MR_MUST_USE mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err);

@@ -163,6 +163,8 @@ static void share_part(sharing *s, const mr_roll_call *r, int32_t idx) {
         if (has_part(r, i, idx))
             with[n_with++] = (uint32_t)i;
     for (int32_t i = 0; i < r->n_ranks; i++) {
+        if (!r->infos[i].here)
+            continue;
         sources *to = &s->sources[(size_t)i * (size_t)r->n_parts + (size_t)idx];
         if (has_part(r, i, idx))
             continue;
@@ -198,14 +200,25 @@ static mr_status tell(sharing *s, mr_roll_call *r, int32_t rank, bool *asks, mr_
     return *asks || share.n_askers > 0 ? roll_call_send(r, rank, &share.base, err) : MR_OK;
 }
 
+void mr_roll_call_lose(mr_roll_call *r, int32_t rank) {
+    r->infos[rank].here = false;
+    r->infos[rank].n_parts = 0;
+}
+
 mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err) {
     sharing s;
     int32_t n = 0;
     mr_status status = sharing_init(&s, r, err);
-    for (int32_t i = 0; i < r->n_parts && status == MR_OK; i++)
+    for (int32_t i = 0; i < r->n_parts && status == MR_OK; i++) {
         share_part(&s, r, i);
+        if (first_with(r, i) == r->n_ranks)
+            status =
+                mr_err_set(err, MR_E_NOT_FOUND, "no rank is left that has part %" PRId32 " of the model file", i + 1);
+    }
     for (int32_t i = 0; i < r->n_ranks && status == MR_OK; i++) {
         bool asks;
+        if (!r->infos[i].here)
+            continue;
         status = tell(&s, r, i, &asks, err);
         n += status == MR_OK && asks;
     }

@@ -12,8 +12,9 @@ enum { REASON_BYTES = 160 };
 bool mr_hop_is_between_devices(const mr_plan *plan, int32_t stage) {
     const mr_plan_stage *from = &plan->stages[stage], *to = from + 1;
     bool ends_on_device = from->device_layers > 0 && from->device_layers == from->last - from->first;
-    return stage + 1 < plan->n_stages && !plan->synthetic && ends_on_device && from->host_experts == 0 &&
-           to->device_layers > 0;
+    /* The sum over experts is on the device if it holds any. */
+    bool sums_on_device = from->host_experts == 0 || from->device_experts > 0;
+    return stage + 1 < plan->n_stages && !plan->synthetic && ends_on_device && sums_on_device && to->device_layers > 0;
 }
 
 /* Writes why two ranks cannot have NCCL; "": they can. */

@@ -322,6 +322,11 @@ void mr_session_name_tracks(const mr_session *s, mr_trace_file *trace) {
     }
 }
 
+void mr_session_set_clocks(mr_session *s) {
+    for (int32_t i = 0; i < s->plan.n_stages && s->clock_offset_ns; i++)
+        s->clock_offset_ns[i] = mr_session_cluster_clock_offset_ns(&s->cluster, s->plan.stages[i].rank);
+}
+
 /* Opens the file of --trace. */
 static mr_status open_trace(mr_session *s, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_TRACE);
@@ -331,7 +336,9 @@ static mr_status open_trace(mr_session *s, mr_err *err) {
     s->clock_offset_ns = mr_alloc_array((size_t)most, sizeof *s->clock_offset_ns);
     if (!s->clock_offset_ns)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a trace of %" PRId32 " stages", s->plan.n_stages);
-    mr_status status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
+    mr_status status = mr_session_cluster_compare_clocks(&s->cluster, err);
+    if (status == MR_OK)
+        mr_session_set_clocks(s);
     if (status == MR_OK && path)
         status = trace_file_open(&s->trace, path, s->clock_offset_ns, err);
     if (status == MR_OK && path)
@@ -434,6 +441,7 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
+    s->is_loaded = true;
     if (!s->recovery.is_on)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;

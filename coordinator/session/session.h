@@ -34,14 +34,14 @@ typedef struct mr_session_needs {
 
 /* What --recover keeps of the ranks. */
 typedef struct mr_session_recovery {
-    bool is_on;             /* --recover, and there are ranks */
-    bool *has_failed;       /* [n_ranks]: the rank's stage has failed, so it gets none any more */
-    bool *is_drained;       /* [n_ranks]: it gets none because somebody asked for that */
-    atomic_bool *wishes;    /* [n_ranks]: what is_drained is to become */
-    atomic_int n_wishes;    /* so far */
-    int n_granted;          /* of these */
-    int32_t n_malformed;    /* messages after which the stages began again */
-    int32_t n_first_stages; /* of the first plan */
+    bool is_on;                                /* --recover, and there are ranks */
+    bool *has_failed;                          /* [n_ranks]: the rank's stage has failed, so it gets none any more */
+    bool *is_drained;                          /* [n_ranks]: it gets none because somebody asked for that */
+    atomic_bool *wishes;                       /* [n_ranks]: what is_drained is to become */
+    atomic_int n_wishes;                       /* so far */
+    int n_granted;                             /* of these */
+    int32_t n_malformed;                       /* messages after which the stages began again */
+    int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
 } mr_session_recovery;
 
 typedef struct mr_session {
@@ -64,6 +64,7 @@ typedef struct mr_session {
     bool map_weights;      /* matrices stay in the mapped model file */
     /* From mr_session_start. */
     mr_job *job;
+    bool is_loaded; /* a plan has been loaded by all of its stages */
     uint32_t epoch; /* the latest */
     mr_session_recovery recovery;
     mr_trace_file trace;
@@ -133,6 +134,9 @@ MR_MUST_USE mr_status mr_session_size_again(mr_session *s, mr_err *err);
 MR_MUST_USE mr_status mr_session_size_for_server(mr_session *s, mr_err *err);
 /* Starts the stages and loads the model. Writes plan and progress as notes. */
 MR_MUST_USE mr_status mr_session_start(mr_session *s, mr_err *err);
+
+/* Fills clock_offset_ns for the stages of the plan. */
+void mr_session_set_clocks(mr_session *s);
 
 /* Call after the last run, if no error has occurred. With --trace, ends the stages, completes the file and prints how
  * each stage spent its time. */

@@ -8,6 +8,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/console/progress.h"
 #include "engine/base/clock.h"
+#include "engine/base/mem.h"
 #include "worker/lobby/lobby.h"
 
 enum { DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
@@ -118,13 +119,28 @@ mr_status mr_session_cluster_open_file(mr_session_cluster *c, const mr_options *
     return status == MR_OK ? mr_lobby_open_file(model_path, cache_dir, places, n, digest, out, err) : status;
 }
 
-mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan *plan, int64_t *out_offset_ns,
-                                            mr_err *err) {
+mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, mr_err *err) {
     mr_status status = MR_OK;
-    memset(out_offset_ns, 0, (size_t)plan->n_stages * sizeof *out_offset_ns);
-    for (int32_t i = 0; i < plan->n_stages && c->roll && status == MR_OK; i++)
-        status = mr_roll_call_compare_clocks(c->roll, plan->stages[i].rank, &out_offset_ns[i], err);
+    if (!c->roll || c->clock_offset_ns)
+        return MR_OK;
+    c->clock_offset_ns = mr_alloc_array((size_t)c->n_ranks, sizeof *c->clock_offset_ns);
+    if (!c->clock_offset_ns)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the clocks of %d ranks", (int)c->n_ranks);
+    for (int32_t i = 0; i < c->n_ranks && status == MR_OK; i++)
+        status = mr_roll_call_compare_clocks(c->roll, i, &c->clock_offset_ns[i], err);
     return status;
+}
+
+int64_t mr_session_cluster_clock_offset_ns(const mr_session_cluster *c, int32_t rank) {
+    return c->clock_offset_ns ? c->clock_offset_ns[rank] : 0;
+}
+
+mr_status mr_session_cluster_share_file(mr_session_cluster *c, mr_err *err) {
+    int32_t n_without_file;
+    for (int32_t i = 0; i < c->n_ranks; i++)
+        if (mr_session_cluster_is_lost(c, i))
+            mr_roll_call_lose(c->roll, i);
+    return mr_roll_call_share_file(c->roll, &n_without_file, err);
 }
 
 bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank) {
@@ -181,6 +197,7 @@ void mr_session_cluster_tell_of_interrupt(mr_session_cluster *c) {
 }
 
 void mr_session_cluster_close(mr_session_cluster *c) {
+    mr_free(c->clock_offset_ns);
     if (c->roll)
         mr_roll_call_dismiss(c->roll, rank_any_lost(), mr_clock_now_ns() + END_PATIENCE_NS);
     mr_roll_call_destroy(c->roll);

@@ -26,6 +26,7 @@ typedef struct mr_session_cluster {
     mr_virtual_cluster *simulated; /* set by the caller for simulated stages; owned */
     mr_devices_config devices;     /* of each stage */
     bool threads_adapt;            /* --threads is not given: a stage uses fewer threads if that is faster */
+    int64_t *clock_offset_ns;      /* [n_ranks]; NULL: not compared */
     bool told;                     /* the user was told that a signal ends the ranks */
     bool well;                     /* the command has succeeded */
 } mr_session_cluster;
@@ -45,10 +46,11 @@ MR_MUST_USE mr_status mr_session_cluster_open(const mr_options *options, const c
  * and opens the file. */
 MR_MUST_USE mr_status mr_session_cluster_open_file(mr_session_cluster *c, const mr_options *options,
                                                    const char *model_path, mr_gguf **out, mr_err *err);
-/* out_offset_ns[n_stages]: how far the clock of each stage's host is ahead of this host's; 0 for threads. Call before
- * mr_session_cluster_start. */
-MR_MUST_USE mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, const mr_plan *plan,
-                                                        int64_t *out_offset_ns, mr_err *err);
+/* Compares the clocks of all ranks with that of this host. Call before mr_session_cluster_start: a rank answers in the
+ * lobby. Later calls do nothing. */
+MR_MUST_USE mr_status mr_session_cluster_compare_clocks(mr_session_cluster *c, mr_err *err);
+/* How far the clock of a rank's host is ahead of this host's; 0 for threads, and before the comparison. */
+int64_t mr_session_cluster_clock_offset_ns(const mr_session_cluster *c, int32_t rank);
 /* Starts the stages of a plan in an epoch. Ranks without a stage go on waiting in the lobby. Without ranks, stage i is
  * a thread with rank i. */
 MR_MUST_USE mr_status mr_session_cluster_start(mr_session_cluster *c, const char *model_path, const mr_plan *plan,
@@ -57,6 +59,9 @@ MR_MUST_USE mr_status mr_session_cluster_start(mr_session_cluster *c, const char
 mr_channel *mr_session_cluster_channel(mr_session_cluster *c);
 /* The roll call's entry for a rank; NULL: stages are threads. */
 const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t rank);
+/* Says anew which ranks have which parts of the model file, without the ranks that were lost. MR_E_NOT_FOUND: no rank
+ * has a part any more. */
+MR_MUST_USE mr_status mr_session_cluster_share_file(mr_session_cluster *c, mr_err *err);
 /* Whether a rank was lost. */
 bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank);
 /* Call when all stages are loaded. Ranks without a stage, which may have sent layers to other ranks, only wait for the

@@ -49,7 +49,9 @@ static mr_status read_facts(mr_session *s, plan_file *out, mr_err *err) {
 /* Looks for the profile of a model whose experts may be shared between a device and the CPU. */
 static mr_status find_profile(mr_session *s, mr_err *err) {
     mr_session_facts *f = &s->facts;
-    if (s->info.n_experts == 0 || !mr_devices_may_hold_layers(&s->devices) ||
+    bool may_share =
+        mr_devices_may_hold_layers(&s->devices) || s->cluster.n_ranks > 1; /* other ranks may have devices */
+    if (s->info.n_experts == 0 || !may_share ||
         !mr_profile_find(mr_options_text(s->options, MR_OPTION_CACHE_DIR), mr_session_model_digest(s), &s->info,
                          &f->profile) ||
         f->profile.n_layers == 0) /* the model has experts, and no layer has them */
@@ -144,6 +146,7 @@ static void straighten_all(mr_facts *f) {
         for (int32_t k = 0; k < f->view.n_kinds; k++) {
             straighten(&f->ranks[r].layer[k]);
             straighten(&d->layer[k]);
+            straighten(&d->trunk[k]);
         }
         straighten(&f->ranks[r].output);
         straighten(&d->output);
@@ -369,38 +372,37 @@ static mr_status tell_planner(mr_session *s, mr_err *err) {
     return status;
 }
 
-mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
-    mr_session_facts *f = &s->facts;
-    mr_status status = tell_planner(s, err);
-    if (status != MR_OK)
-        return status;
-    f->is_solved = true;
-    status = mr_planner_solve(&f->planner, out, err);
-    if (status != MR_E_NO_MEMORY)
+mr_status mr_session_facts_solve_with(const mr_session *s, const mr_planner_config *with, mr_plan *out, mr_err *err) {
+    mr_status status = mr_planner_solve(with, out, err);
+    if (status != MR_E_NO_MEMORY || mr_options_given(s->options, MR_OPTION_MEM)) /* --mem is a hard limit */
         return status;
     /* No rank has enough memory. Matrices may still stay in the mapped file: the system drops its pages and reads them
      * again as needed. So the planner tries again without limits of memory. */
     mr_err text = *err;
-    mr_planner_config config = f->planner;
-    config.rank_bytes = 0;
-    mr_rank_facts *ranks = mr_alloc_array((size_t)f->known->n_ranks, sizeof *ranks);
-    mr_cluster_facts facts = *f->known;
+    mr_planner_config config = *with;
+    mr_cluster_facts facts = *with->facts;
+    mr_rank_facts *ranks = mr_alloc_array((size_t)facts.n_ranks, sizeof *ranks);
     if (!ranks)
         return status;
-    memcpy(ranks, f->known->ranks, (size_t)facts.n_ranks * sizeof *ranks);
+    memcpy(ranks, facts.ranks, (size_t)facts.n_ranks * sizeof *ranks);
     for (int32_t i = 0; i < facts.n_ranks; i++)
         ranks[i].memory_bytes = 0;
     facts.ranks = ranks;
+    config.rank_bytes = 0;
     config.facts = &facts;
-    if (mr_options_given(s->options, MR_OPTION_MEM)) {
-        mr_free(ranks);
-        return status; /* --mem is a hard limit */
-    }
     status = mr_planner_solve(&config, out, err);
     mr_free(ranks);
     if (status == MR_OK)
         mr_output_warning("%s", text.text);
     return status;
+}
+
+mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
+    mr_status status = tell_planner(s, err);
+    if (status != MR_OK)
+        return status;
+    s->facts.is_solved = true;
+    return mr_session_facts_solve_with(s, &s->facts.planner, out, err);
 }
 
 /* --- Prediction -------------------------------------------------------------------------------------------------- */

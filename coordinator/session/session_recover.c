@@ -7,6 +7,7 @@
 #include "coordinator/console/output.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "proto/link.h"
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
 enum { MOST_MALFORMED = 8 }; /* messages in the life of a session after which its stages begin again */
@@ -16,7 +17,9 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
     mr_session_recovery *r = &s->recovery;
     size_t n = (size_t)s->cluster.n_ranks;
     r->n_first_stages = s->plan.n_stages;
-    if (n < 2 || s->plan.synthetic || mr_options_number(s->options, MR_OPTION_RECOVER) == 0)
+    r->n_first_kv_blocks = s->n_kv_blocks;
+    if (n < 2 || s->plan.synthetic || s->counts_uses || /* counts of a lost stage are lost */
+        mr_options_number(s->options, MR_OPTION_RECOVER) == 0)
         return MR_OK;
     r->has_failed = mr_alloc_array(n, sizeof *r->has_failed);
     r->is_drained = mr_alloc_array(n, sizeof *r->is_drained);
@@ -64,16 +67,26 @@ static bool has_lost_stage(const mr_session *s, mr_job *job) {
     }
 }
 
+/* Whether this error can be the fault of one host, so that the others may do without it. Errors of the model or of the
+ * options meet every rank. Before the first plan has run, memory may be too little everywhere. */
+static bool is_of_host(mr_status status, bool has_run) {
+    return status == MR_E_IO || status == MR_E_NOT_FOUND || status == MR_E_FORMAT ||
+           (has_run && (status == MR_E_DEVICE || status == MR_E_NO_MEMORY || status == MR_E_NUMERICS));
+}
+
 /* Whether another epoch may succeed after this error. */
 static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err *err) {
     int32_t failed = mr_job_failed_rank(job);
-    if (status == MR_E_PEER_LOST)
-        return has_lost_stage(s, job);
     if (status == MR_E_PROTOCOL && s->recovery.n_malformed++ < MOST_MALFORMED) {
         mr_output_warning("%s; the stages begin again", err->text);
         return true;
     }
-    if (failed < 0 || s->recovery.has_failed[failed])
+    /* The failure of a stage may follow from the loss of another one. */
+    if (status == MR_E_PEER_LOST || is_of_host(status, s->is_loaded)) {
+        if (has_lost_stage(s, job))
+            return true;
+    }
+    if (status == MR_E_PEER_LOST || !is_of_host(status, s->is_loaded) || failed < 0 || s->recovery.has_failed[failed])
         return false;
     mr_output_warning("%s; the other ranks take over its layers", err->text);
     s->recovery.has_failed[failed] = true;
@@ -143,64 +156,90 @@ static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, i
     return MR_OK;
 }
 
+/* Takes as many KV blocks as fit the plan, where the memory is known. */
+static void fit_blocks(mr_session *s, const mr_planner_config *config, const mr_plan *plan) {
+    int64_t blocks = s->map_weights ? INT64_MAX : mr_planner_kv_tokens(config, plan) / MR_WIRE_BLOCK_TOKENS;
+    int64_t least = (s->ctx + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    blocks = blocks > least ? blocks : least;
+    s->n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
+}
+
 /* The fastest plan of these ranks by what was measured, and the KV blocks that fit it. */
-static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, int32_t *n_kv_blocks,
-                       mr_err *err) {
+static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
     part_of_facts part;
     mr_planner_config config = s->facts.planner;
     mr_status status = take_part(s->facts.known, living, n, &part, err);
     config.facts = &part.facts;
     if (status == MR_OK)
-        status = mr_planner_solve(&config, out, err);
-    if (status == MR_OK) {
-        int64_t blocks = mr_planner_kv_tokens(&config, out) / MR_WIRE_BLOCK_TOKENS;
-        *n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
-    }
+        status = mr_session_facts_solve_with(s, &config, out, err);
+    if (status == MR_OK)
+        fit_blocks(s, &config, out);
     mr_free(part.ranks);
     mr_free(part.links);
     return status;
 }
 
-static mr_status plan_again(mr_session *s, const int32_t *living, int32_t n, int32_t *n_kv_blocks, mr_err *err) {
+/* Plans for the ranks living[n]. */
+static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr_err *err) {
     mr_plan plan;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    *n_kv_blocks = s->n_kv_blocks;
-    mr_status status = s->facts.is_solved ? solve(s, living, n, &plan, n_kv_blocks, err)
-                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    mr_status status =
+        s->facts.is_solved ? solve(s, living, n, &plan, err) : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages; i++)
         plan.stages[i].rank = living[s->facts.is_solved ? plan.stages[i].rank : i];
-    if (s->facts.known && !s->facts.is_solved)
+    if (s->facts.known && !s->facts.is_solved) {
         status = mr_planner_use_devices(&s->facts.planner, &plan, err);
+        fit_blocks(s, &s->facts.planner, &plan);
+    }
     if (status != MR_OK)
         return status;
     mr_plan_weigh(s->gguf, &s->info, &plan);
     s->plan = plan;
-    status = mr_session_choose_ways(s, err);
-    if (status != MR_OK)
+    return mr_session_choose_ways(s, err);
+}
+
+/* Gives the session a plan for the ranks living[n]. After an error the session has its former plan. */
+static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
+    const mr_plan former = s->plan;
+    int32_t former_blocks = s->n_kv_blocks;
+    s->n_kv_blocks = s->recovery.n_first_kv_blocks;
+    mr_status status = choose_plan(s, living, n, err);
+    if (status == MR_OK)
+        status = mr_job_check_restart(job, s->n_kv_blocks, err);
+    if (status == MR_OK)
+        status = mr_session_size_again(s, err);
+    if (status != MR_OK) {
+        s->plan = former;
+        s->n_kv_blocks = former_blocks;
         return status;
+    }
     if (s->facts.prediction)
         mr_plan_predict(s->facts.known, &s->plan, s->facts.planner.depth, s->facts.prediction);
-    return mr_session_size_again(s, err);
+    return MR_OK;
 }
 
 /* --- Recovery ---------------------------------------------------------------------------------------------------- */
 
 /* Ends the stages that live, and begins another epoch with the session's plan. MR_E_PEER_LOST: another rank is lost. */
-static mr_status begin_again(mr_session *s, mr_job *job, int32_t n_kv_blocks, mr_err *err) {
+static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     mr_err ignored;
     mr_status status = MR_OK;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
             (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
-    if (s->clock_offset_ns)
-        status = mr_session_cluster_compare_clocks(&s->cluster, &s->plan, s->clock_offset_ns, err);
+    mr_session_set_clocks(s);
+    if (s->cluster.n_without_file > 0) /* a lost rank gives no parts any more */
+        status = mr_session_cluster_share_file(&s->cluster, err);
+    do /* the low bits of the lobby, which is epoch 0, are in the tags of its messages */
+        s->epoch++;
+    while (mr_link_tag(MR_LINK_CONTROL, s->epoch) == mr_link_tag(MR_LINK_CONTROL, 0));
     if (status == MR_OK)
-        status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, ++s->epoch, err);
+        status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
                                    .number = s->epoch,
-                                   .n_kv_blocks = n_kv_blocks,
+                                   .n_kv_blocks = s->n_kv_blocks,
                                    .times = s->facts.prediction ? &s->facts.prediction->times : NULL};
     return status == MR_OK ? mr_job_restart(job, &epoch, err) : status;
 }
@@ -230,24 +269,37 @@ static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
     return MR_OK;
 }
 
+/* Takes the drained ranks again, because no other rank is left. Returns how many take part. */
+static int32_t undrain_all(mr_session *s, int32_t *ranks) {
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
+        s->recovery.is_drained[i] = false;
+        atomic_store(&s->recovery.wishes[i], false);
+    }
+    int32_t n = find_ranks(s, ranks);
+    if (n > 0)
+        mr_output_warning("no other rank is left: drained ranks get layers again");
+    return n;
+}
+
 /* Begins other epochs until one runs. */
 static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *ranks, mr_err *err) {
-    int32_t n_kv_blocks;
     if (status == MR_OK) { /* on purpose: where there is no other plan, the present one goes on */
         if (!take_wishes(s))
             return MR_OK;
-        mr_status planned = plan_again(s, ranks, find_ranks(s, ranks), &n_kv_blocks, err);
+        mr_status planned = plan_again(s, job, ranks, find_ranks(s, ranks), err);
         if (planned != MR_OK)
             return refuse_wishes(s, err);
-        status = begin_again(s, job, n_kv_blocks, err);
+        status = begin_again(s, job, err);
     }
     while (status != MR_OK && may_go_on(s, job, status, err)) {
         int32_t n = find_ranks(s, ranks);
         if (n == 0)
+            n = undrain_all(s, ranks);
+        if (n == 0)
             return status;
-        status = plan_again(s, ranks, n, &n_kv_blocks, err);
+        status = plan_again(s, job, ranks, n, err);
         if (status == MR_OK)
-            status = begin_again(s, job, n_kv_blocks, err);
+            status = begin_again(s, job, err);
     }
     return status;
 }

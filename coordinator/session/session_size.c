@@ -329,12 +329,14 @@ mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *
 }
 
 mr_status mr_session_size_again(mr_session *s, mr_err *err) {
-    mr_stage_sizes *sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *sizes);
+    mr_stage_sizes *former = s->sizes, *sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *sizes);
     if (!sizes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " stages", s->plan.n_stages);
-    mr_free(s->sizes);
     s->sizes = sizes;
-    return s->plan.synthetic ? MR_OK : measure(s, err);
+    mr_status status = measure(s, err);
+    s->sizes = status == MR_OK ? sizes : former;
+    mr_free(status == MR_OK ? former : sizes);
+    return status;
 }
 
 mr_status mr_session_size_for_server(mr_session *s, mr_err *err) {

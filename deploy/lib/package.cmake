@@ -6,6 +6,7 @@
 foreach(file README.md LICENSE CHANGELOG.md SECURITY.md ARCHITECTURE.md CONTRIBUTING.md
     coordinator/COMMANDS.md coordinator/OPTIONS.md coordinator/serving/api/FIELDS.md deploy/CLUSTER.md
     deploy/alerts.yml deploy/grafana.json deploy/millrace.service deploy/page.png deploy/demo/README.md
+    deploy/predictors/README.md
     engine/NUMERICS.md tests/bench/RESULTS.md)
   get_filename_component(folder ${file} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/${file} DESTINATION share/doc/millrace/${folder})

@@ -38,9 +38,12 @@ static int32_t count_held(const mr_weights *ws, int32_t layer, int32_t *out_back
     if (!mr_model_layer(ws->info, ws->range.first + layer)->has_experts || b == last_backend(ws) ||
         mr_backends_of_experts(all, layer) != last_backend(ws) || device.host_addressable)
         return 0;
-    for (int i = 0; i < N_MATRICES; i++)
-        if (!weights_fit(ws, tensor_of(ws, layer, i), b))
+    for (int i = 0; i < N_MATRICES; i++) {
+        weight w = *tensor_of(ws, layer, i);
+        w.tensor.storage = MR_STORAGE_WEIGHT; /* on the device, also where the host reads the mapped file */
+        if (!weights_fit(ws, &w, b))
             return 0;
+    }
     return all->device_experts[b];
 }
 

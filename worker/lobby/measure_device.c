@@ -23,8 +23,8 @@ bool mr_measure_describe_device(const mr_measure_config *config, mr_measured_dev
 
 /* --- Bytes ------------------------------------------------------------------------------------------------------- */
 
-/* A layer with its experts, without them, and with one of them. */
-static const mr_devices_share WHOLE = {1, 0, 0, 0}, TRUNK = {1, 1, 0, INT32_MAX}, SHARED = {1, 1, 1, INT32_MAX};
+/* A layer with its experts or neurons, without them, and with one expert or all partitions of neurons but one. */
+static const mr_devices_share WHOLE = {1, 0, 0, 0}, TRUNK = {1, 1, 0, INT32_MAX}, SHARED = {1, 1, 1, 1};
 
 /* What a stage of layer l alone takes on the device. */
 static mr_status bytes_of(const measure *m, int32_t l, mr_devices_share share, mr_stage_bytes *out, mr_err *err) {

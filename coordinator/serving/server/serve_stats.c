@@ -70,7 +70,7 @@ void mr_serve_stats_ended(serve_stats *f) {
 }
 
 /* A stage reports only with steps. A stage that has reported all steps has been idle since then, and that idle time is
- * added here. n_steps: the number of all steps, where no step is under way; otherwise -1. */
+ * added here. n_steps: the number of all steps of the epoch, where no step is under way; otherwise -1. */
 static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {
     mr_stage_seconds s;
     mr_job_copy_stage_seconds(job, i, &s);
@@ -146,7 +146,7 @@ static void fill(const serve_stats *f, const mr_service_stats *service, mr_page_
     out->n_context = f->session->ctx;
     out->n_stages = f->session->plan.n_stages;
     for (int32_t i = 0; i < out->n_stages; i++)
-        fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_steps : -1, now_ns, &stages[i]);
+        fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_epoch_steps : -1, now_ns, &stages[i]);
 }
 
 /* Writes the page's state (m and out), or counts for the metrics (count); the other one is NULL. */

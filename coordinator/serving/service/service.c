@@ -167,7 +167,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_request *r = NULL;
     mr_mutex_lock(&s->lock);
     mr_status status = check_state(s, desc, err);
-    int32_t n_vocab = s->n_vocab, most_ids = s->most_ids;
+    int32_t n_vocab = s->n_vocab, max_ids = s->most_ids;
     mr_prefix_key base_key = s->base_key;
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
@@ -175,7 +175,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     if (status == MR_OK)
         status = mr_job_check_prompt(desc->sequence.prompt_ids, desc->sequence.n_prompt,
                                      desc->pooling == MR_POOLING_NONE && desc->sequence.max_tokens != 0, n_vocab,
-                                     most_ids, err);
+                                     max_ids, err);
     if (status == MR_OK)
         status = request_create(s, desc, &base_key, &r, err);
     if (status != MR_OK)
@@ -323,6 +323,12 @@ static void answer_stats(mr_service *s) {
     mr_cond_broadcast(&s->answered);
 }
 
+/* The most ids of a sequence: another plan may have fewer KV blocks. */
+static int32_t most_ids(const mr_job_stats *stats) {
+    int64_t capacity = (int64_t)stats->n_blocks * MR_WIRE_BLOCK_TOKENS;
+    return capacity < stats->max_context ? (int32_t)capacity : stats->max_context;
+}
+
 /* Takes over what other threads have submitted and released; returns whether the run goes on. */
 static bool take_submitted(mr_service *s) {
     mr_mutex_lock(&s->lock);
@@ -346,6 +352,7 @@ static bool take_submitted(mr_service *s) {
     int32_t n_waiting = stats.n_waiting + n_to_start(s);
     mr_mutex_lock(&s->lock);
     s->n_waiting = n_waiting;
+    s->most_ids = most_ids(&stats);
     for (const mr_request *r = s->first_new; r; r = r->next_new)
         s->n_waiting += r->n_choices;
     if (s->n_asked != s->n_answered)
@@ -356,7 +363,6 @@ static bool take_submitted(mr_service *s) {
 
 static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, mr_err *err) {
     mr_job_stats stats = mr_job_get_stats(job);
-    int64_t capacity = (int64_t)stats.n_blocks * MR_WIRE_BLOCK_TOKENS;
     mr_job_slot *slots = mr_alloc_array((size_t)stats.max_sequences, sizeof *slots);
     if (!slots)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a service of %d sequences", stats.max_sequences);
@@ -368,7 +374,7 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     s->cap_slots = stats.max_sequences;
     s->n_vocab = stats.n_vocab;
     s->base_key = *mr_job_base_key(job);
-    s->most_ids = capacity < stats.max_context ? (int32_t)capacity : stats.max_context;
+    s->most_ids = most_ids(&stats);
     s->stats.loaded = 1;
     s->stats.text[0] = 0;
     s->stats.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;
