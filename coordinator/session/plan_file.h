@@ -2,10 +2,10 @@
  * and edit them.
  * Format:  one JSON object: "millrace_plan" (the version), "model" (name, layers, digest of the file), "stages"
  *          (rank, host, first_layer, last_layer; where a device holds layers, device_layers, host_experts,
- *          device_experts and cold_partitions) and "facts" (row_bytes, kinds of the layers, ranks with their curves and those of their
- *          device, links as a table from, to). "stages" or "facts" may be missing. Version 3 is written. Version 2, in
- *          which position_s is one number for all kinds of layers, and version 1, in which also last_layer is one past
- *          the last layer, can be read.
+ *          device_experts and cold_partitions) and "facts" (row_bytes, kinds of the layers, ranks with their curves and
+ *          those of their device, links as a table from, to). "stages" or "facts" may be missing. Version 3 is written.
+ *          Version 2, in which position_s is one number for all kinds of layers, and version 1, in which also
+ *          last_layer is one past the last layer, can be read.
  * Owns:    a plan_file owns its arrays. {0} may be deinitialised.
  * Threads: caller serialises.
  * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and the expected value. */
