@@ -49,8 +49,8 @@ static mr_status read_facts(mr_session *s, plan_file *out, mr_err *err) {
 /* Looks for the profile of a model whose experts may be shared between a device and the CPU. */
 static mr_status find_profile(mr_session *s, mr_err *err) {
     mr_session_facts *f = &s->facts;
-    bool may_share =
-        mr_devices_may_hold_layers(&s->devices) || s->cluster.n_ranks > 1; /* other ranks may have devices */
+    /* Other ranks may have devices. */
+    bool may_share = mr_devices_may_hold_layers(&s->devices) || s->cluster.n_ranks > 1;
     if (s->info.n_experts == 0 || !may_share ||
         !mr_profile_find(mr_options_text(s->options, MR_OPTION_CACHE_DIR), mr_session_model_digest(s), &s->info,
                          &f->profile) ||
