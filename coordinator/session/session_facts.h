@@ -49,7 +49,8 @@ MR_MUST_USE mr_status mr_session_facts_measure_here(struct mr_session *s, mr_err
 
 /* The best plan by the known facts. */
 MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out, mr_err *err);
-/* The best plan by other facts. If the ranks have too little memory, matrices may stay in the model file: this warns. */
+/* The best plan by other facts. If the ranks have too little memory, matrices may stay in the model file; then this
+ * warns. */
 MR_MUST_USE mr_status mr_session_facts_solve_with(const struct mr_session *s, const mr_planner_config *with,
                                                   mr_plan *out, mr_err *err);
 /* Predicts the session's plan. Notes and warnings name the ranks that are left out, the cost of a slow link, and faster
