@@ -128,8 +128,8 @@ def is_alive(pid):
 @needs_ranks
 class Losses(Case):
     def lose(self, rank, how, env=None):
-        """Three ranks, of which one dies. Returns the end of the job, at most LOSS_LIMIT_S after the death. With
-        --recovery, mpirun leaves the end of the others to themselves."""
+        """Three ranks, of which one dies. Returns the end of the job, at most LOSS_LIMIT_S after the death. The others
+        go on, unless it was rank 0."""
         args = [*self.args, "--backend", "cuda", "--chunk", "2", *self.write_plan((2, 2), (3, 3), (3, 3))]
         env = {**environment("n_devices=3"), "FAKE_NCCL_%d" % rank: how, "MILLRACE_BIN": EMULATED_BIN, **(env or {})}
         job = Job(3, args, launcher=[WRAPPER, "--recovery"], env=env, program=[])
@@ -143,16 +143,20 @@ class Losses(Case):
         seconds = job.begin + done.seconds - death
         self.assertLess(seconds, LOSS_LIMIT_S, str(done))
         self.assertEqual(done.left, [], str(done))
-        self.assertNotIn(done.status, (0, None), str(done))
+        if rank == 0:
+            self.assertNotIn(done.status, (0, None), str(done))
+            return done
+        self.assertEqual(done.status, 0, str(done))
+        self.assertRegex(done.stderr.decode(), "rank %d on %s is gone: .*; the others take over its layers" %
+                         (rank, socket.gethostname()), str(done))
+        self.check_logits(done.stderr.decode())
         return done
 
     def test_ranks_that_die(self):
         for rank, how in ((1, "die=comm_init_rank_config die_at=2"), (2, "die=connect die_at=1"),
                           (1, "die=transfer die_at=1"), (0, "die=send die_at=4"), (1, "die=send die_at=5"),
                           (2, "die=recv die_at=4"), (1, "die=transfer die_at=9"), (2, "die=transfer die_at=6")):
-            done = self.lose(rank, how)
-            if rank:
-                self.assertIn("rank %d on %s" % (rank, socket.gethostname()), done.stderr.decode(), str(done))
+            self.lose(rank, how)
 
     def test_an_abort_that_hangs(self):
         done = self.lose(2, "die=transfer die_at=6", env={"FAKE_NCCL_1": "abort_hangs"})
