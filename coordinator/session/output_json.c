@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/console/output_file.h"
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/log.h"
 
@@ -78,6 +79,24 @@ mr_status mr_output_json_print(json_t *root, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the JSON object");
     text[len] = '\n'; /* replaces the terminating zero */
     status = mr_output_write(text, len + 1, err);
+    free(text);
+    return status;
+}
+
+mr_status output_json_write_file(const char *path, json_t *root, size_t flags, const char *what, mr_err *err) {
+    mr_output_file file = {0};
+    char *text = root ? json_dumps(root, flags) : NULL;
+    json_decref(root);
+    if (!text)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %s", what);
+    size_t len = strlen(text);
+    text[len] = '\n'; /* replaces the terminating zero */
+    mr_status status = mr_output_file_open(&file, path, len + 1, err);
+    if (status == MR_OK)
+        status = mr_output_file_write(&file, text, len + 1, err);
+    if (status == MR_OK)
+        status = mr_output_file_commit(&file, err);
+    mr_output_file_abort(&file);
     free(text);
     return status;
 }

@@ -21,5 +21,9 @@ void output_json_note_plan(const char *table, const mr_plan *plan, const mr_stag
                            const mr_session_cluster *cluster);
 /* Writes root as one line to standard output, and releases it. */
 MR_MUST_USE mr_status mr_output_json_print(json_t *root, mr_err *err);
+/* Writes root and a line's end to a file, which appears when it is complete, and releases root. flags: of json_dumps.
+ * MR_E_NO_MEMORY, also if root is NULL: the text says what the file is. */
+MR_MUST_USE mr_status output_json_write_file(const char *path, json_t *root, size_t flags, const char *what,
+                                             mr_err *err);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/console/output_file.h"
+#include "coordinator/session/output_json.h"
 #include "coordinator/session/plan_file.h"
 
 /* The functions of jansson return NULL if there is no memory, and accept NULL, so only the result needs a check. */
@@ -95,7 +95,6 @@ static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {
 mr_status mr_plan_file_write(const char *path, const char *model_name, uint64_t digest, int32_t n_layers,
                              const mr_plan *plan, const mr_cluster_facts *facts, mr_err *err) {
     char hex[24];
-    mr_output_file file = {0};
     snprintf(hex, sizeof hex, "0x%016" PRIx64, digest);
     json_t *root = json_pack("{s:i, s:{s:s, s:i, s:s}, s:o}", "millrace_plan", (int)PLAN_FILE_VERSION, "model", "name",
                              model_name, "layers", n_layers, "digest", hex, "stages", stages_json(plan, facts));
@@ -103,18 +102,5 @@ mr_status mr_plan_file_write(const char *path, const char *model_name, uint64_t 
         json_decref(root);
         root = NULL;
     }
-    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) : NULL;
-    json_decref(root);
-    if (!text)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the plan");
-    size_t len = strlen(text);
-    text[len] = '\n'; /* replaces the terminating zero */
-    mr_status status = mr_output_file_open(&file, path, len + 1, err);
-    if (status == MR_OK)
-        status = mr_output_file_write(&file, text, len + 1, err);
-    if (status == MR_OK)
-        status = mr_output_file_commit(&file, err);
-    mr_output_file_abort(&file);
-    free(text);
-    return status;
+    return output_json_write_file(path, root, JSON_INDENT(1) | JSON_REAL_PRECISION(6), "the plan", err);
 }

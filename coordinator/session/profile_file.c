@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/console/output_file.h"
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/session/output_json.h"
 #include "engine/base/cache_dir.h"
@@ -179,26 +178,12 @@ static json_t *layers_json(const mr_profile *p) {
 
 mr_status mr_profile_write(const char *path, const mr_profile_model *model, const mr_profile *p, mr_err *err) {
     char digest[24];
-    mr_output_file file = {0};
     snprintf(digest, sizeof digest, "0x%016" PRIx64, model->digest);
     json_t *root =
         json_pack("{s:i, s:o, s:s, s:s, s:I, s:o}", "version", (int)MR_PROFILE_VERSION, "model",
                   mr_output_json_text(mr_str_from(model->name)), "digest", digest, "kind",
                   p->is_neurons ? "neurons" : "experts", "rows", (json_int_t)p->n_rows, "layers", layers_json(p));
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (!text)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the profile");
-    size_t len = strlen(text);
-    text[len] = '\n'; /* replaces the terminating zero */
-    mr_status status = mr_output_file_open(&file, path, len + 1, err);
-    if (status == MR_OK)
-        status = mr_output_file_write(&file, text, len + 1, err);
-    if (status == MR_OK)
-        status = mr_output_file_commit(&file, err);
-    mr_output_file_abort(&file);
-    free(text);
-    return status;
+    return output_json_write_file(path, root, JSON_COMPACT, "the profile", err);
 }
 
 /* --- The cache --------------------------------------------------------------------------------------------------- */
