@@ -49,6 +49,10 @@ typedef struct mr_channel_ops {
                            mr_channel_request *out, mr_err *err);
     mr_status (*test)(mr_channel *ch, mr_channel_request request, mr_completion *out, mr_err *err);
     bool (*cancel)(mr_channel *ch, mr_channel_request request);
+    /* NULL: cancel always succeeds. */
+    void (*free_later)(mr_channel *ch, const mr_channel_request *requests, int32_t n, void *block, size_t bytes);
+    size_t (*left_bytes)(mr_channel *ch);
+    void (*discard)(mr_channel *ch, int32_t peer, uint32_t tag, size_t most_bytes); /* NULL: nothing to do */
     mr_status (*wait)(mr_channel *ch, int64_t deadline_ns, mr_err *err);
     void (*progress)(mr_channel *ch); /* NULL: nothing to do */
     void (*wake)(mr_channel *ch);
@@ -85,9 +89,27 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_channel_r
 /* Cancels a request. The request may be 0, or one that test has reported as failed. If a receive has already matched a
  * message, that message is lost. If the request is a send, the message may still have been delivered.
  * True: the caller may use the buffer again. False: the implementation cannot cancel the request (MPI: large sends, and
- * large receives that have begun to arrive). The message goes on, and the buffer is in use until the process ends. */
+ * large receives that have begun to arrive). The message goes on, and the buffer stays in use: pass its block to
+ * mr_channel_free_later. */
 static inline bool mr_channel_cancel(mr_channel *ch, mr_channel_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
+}
+/* After mr_channel_cancel has refused some of requests[n], whose buffers are in block[bytes]: frees the block (mr_free)
+ * as soon as none of them uses it. The block stays until the process ends if the peer is lost. Allocates. */
+static inline void mr_channel_free_later(mr_channel *ch, const mr_channel_request *requests, int32_t n, void *block,
+                                         size_t bytes) {
+    if (ch->ops->free_later)
+        ch->ops->free_later(ch, requests, n, block, bytes);
+}
+/* The bytes of blocks that mr_channel_free_later has not freed yet. */
+static inline size_t mr_channel_left_bytes(mr_channel *ch) {
+    return ch->ops->left_bytes ? ch->ops->left_bytes(ch) : 0;
+}
+/* Takes and drops the messages of up to most_bytes from (peer, tag) that come while no receive is posted, so that their
+ * sends end: for some time, or until a receive of (peer, tag) is posted. */
+static inline void mr_channel_discard(mr_channel *ch, int32_t peer, uint32_t tag, size_t most_bytes) {
+    if (ch->ops->discard)
+        ch->ops->discard(ch, peer, tag, most_bytes);
 }
 /* Returns when a request may have completed since the last wait, after a wake, or at the deadline (with MR_OK). May
  * also return without a reason, so the caller tests its requests and waits again. Deadlines are those of

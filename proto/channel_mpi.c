@@ -18,6 +18,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "proto/mpi_sinks.h"
 
 enum {
     MAX_REQUESTS = 1 << 20,
@@ -36,8 +37,16 @@ typedef enum request_state {
     REQUEST_SUBMITTED, /* waits for the owner to post it */
     REQUEST_ACTIVE,    /* posted to MPI */
     REQUEST_DONE,      /* finished with `status`, until its endpoint tests or cancels the request */
+    REQUEST_LEFT,      /* cancelled by its endpoint, still posted: MPI has not released the buffer yet */
     REQUEST_STUCK,     /* failed with `status`, but MPI never releases the buffer */
 } request_state;
+
+/* Memory that is freed when the last request that uses it has ended. */
+typedef struct left_block {
+    void *block;
+    size_t bytes;
+    int32_t n_requests;
+} left_block;
 
 typedef struct request request;
 struct request {
@@ -52,6 +61,7 @@ struct request {
     size_t bytes;         /* length to send, or capacity to receive */
     size_t message_bytes; /* length of the message, when done */
     int active_idx;
+    left_block *left; /* of a request that is left or stuck; NULL: its endpoint has not passed the block on */
 };
 
 typedef struct endpoint {
@@ -80,6 +90,8 @@ struct mr_mpi {
     mr_mutex lock; /* guards the endpoints and their requests */
     endpoint stage, coordinator;
     request *submitted, **submitted_end;
+    mr_mpi_sinks *sinks; /* drained by the owner */
+    size_t left_bytes;
 
     /* Only the owner uses the fields below. */
     MPI_Request *active; /* the first n_active of [2 * max_requests] */
@@ -135,11 +147,24 @@ static void endpoint_notify(endpoint *ep) {
     mr_cond_signal(&ep->changed);
 }
 
+/* Frees a request that its endpoint has passed on with its block. The block is free when this was the last one. */
+static void end_left(mr_mpi *m, request *r) {
+    left_block *left = r->left;
+    if (--left->n_requests == 0) {
+        m->left_bytes -= left->bytes;
+        mr_free(left->block);
+        mr_free(left);
+    }
+    request_free(endpoint_with(m, r->self), r);
+}
+
 static void request_finish(mr_mpi *m, request *r, request_state state, mr_status status, size_t message_bytes) {
     r->state = state;
     r->status = status;
     r->message_bytes = message_bytes;
     endpoint_notify(endpoint_with(m, r->self));
+    if (r->left && state == REQUEST_DONE && !r->queued)
+        end_left(m, r);
 }
 
 static bool is_lost(const mr_mpi *m, const request *r) {
@@ -189,12 +214,18 @@ static int receive_from_self(mr_mpi *m, const request *r, MPI_Comm comm, MPI_Req
     return code;
 }
 
+static MPI_Comm comm_between(const mr_mpi *m, int32_t sender, int32_t receiver) {
+    return m->comms[is_coordinator(m, sender)][is_coordinator(m, receiver)];
+}
+
 /* Posts a submitted request to MPI. */
 static void start_request(mr_mpi *m, request *r) {
     int32_t sender = r->is_send ? r->self : r->peer, receiver = r->is_send ? r->peer : r->self;
-    MPI_Comm comm = m->comms[is_coordinator(m, sender)][is_coordinator(m, receiver)];
+    MPI_Comm comm = comm_between(m, sender, receiver);
     MPI_Request *active = &m->active[m->n_active];
     int peer = rank_of(m, r->peer), code;
+    if (!r->is_send)
+        mr_mpi_sinks_remove(m->sinks, comm, peer, (int)r->tag);
     if (r->is_send)
         code = MPI_Isend(r->buffer, (int)r->bytes, MPI_BYTE, peer, (int)r->tag, comm, active);
     else if (peer == m->rank)
@@ -220,15 +251,20 @@ static void finish_with(mr_mpi *m, request *r, int code, const MPI_Status *statu
 }
 
 /* Ends an active request that was cancelled, or whose peer is gone. MPI can cancel a receive that no message has
- * matched. A request that MPI does not release is stuck. A request that turns out to be complete succeeds. */
+ * matched. Other cancelled requests are left: they stay active until MPI completes them. A request to a lost peer that
+ * MPI does not release is stuck. A request that turns out to be complete succeeds. */
 static void withdraw(mr_mpi *m, request *r, mr_status status) {
     MPI_Request *active = &m->active[r->active_idx];
     MPI_Status mpi_status;
     int done = 0, cancelled = 0, code = MPI_SUCCESS;
-    if (!r->is_send)
+    if (!r->is_send && r->state == REQUEST_ACTIVE)
         MPI_Cancel(active);
     for (int i = 0; i < CANCEL_TRIES && !done && code == MPI_SUCCESS; i++)
         code = MPI_Test(active, &done, &mpi_status);
+    if (code == MPI_SUCCESS && !done && status == MR_E_CANCELLED) {
+        request_finish(m, r, REQUEST_LEFT, status, 0);
+        return;
+    }
     active_remove(m, r);
     if (code == MPI_SUCCESS && done)
         MPI_Test_cancelled(&mpi_status, &cancelled);
@@ -255,7 +291,7 @@ static void take_submitted(mr_mpi *m) {
         else if (r->state == REQUEST_SUBMITTED)
             start_request(m, r);
         else
-            endpoint_notify(endpoint_with(m, r->self)); /* request_withdraw may wait until r is off the list */
+            request_finish(m, r, r->state, r->status, r->message_bytes); /* somebody may wait until r is off the list */
     }
     m->submitted_end = &m->submitted;
 }
@@ -326,6 +362,7 @@ static void progress(mr_mpi *m) {
         m->busy_ns = mr_clock_now_ns();
     }
     (void)test_active(m);
+    mr_mpi_sinks_drain(m->sinks);
 }
 
 /* Sleeps until the deadline, or until there is news or an event. */
@@ -466,7 +503,7 @@ static bool request_withdraw(endpoint *ep, request *r) {
         while (!m->owner_stuck && request_is_pending(r))
             m->owner_stuck = !mr_cond_wait_until(&ep->changed, &m->lock, deadline) && request_is_pending(r);
     }
-    if (r->state == REQUEST_STUCK || request_is_pending(r))
+    if (r->state == REQUEST_LEFT || r->state == REQUEST_STUCK || request_is_pending(r))
         return false;
     if (r->state == REQUEST_DONE)
         request_free(ep, r);
@@ -480,6 +517,52 @@ static bool mpi_cancel(mr_channel *ch, mr_channel_request handle) {
     bool ours = !r || request_withdraw(ep, r);
     mr_mutex_unlock(&ep->mpi->lock);
     return ours;
+}
+
+/* Adds the request to those that use the block, unless it has ended since it was cancelled. */
+static void add_user(endpoint *ep, left_block *left, request *r) {
+    if (r->state == REQUEST_DONE && !r->queued) {
+        request_free(ep, r);
+        return;
+    }
+    r->left = left;
+    left->n_requests++;
+}
+
+/* A block without a request is freed at once; without memory for its count, it stays. */
+static void mpi_free_later(mr_channel *ch, const mr_channel_request *requests, int32_t n, void *block, size_t bytes) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mpi *m = ep->mpi;
+    left_block *left = mr_alloc(sizeof *left);
+    mr_mutex_lock(&m->lock);
+    m->left_bytes += bytes;
+    if (left) {
+        *left = (left_block){.block = block, .bytes = bytes};
+        for (int32_t i = 0; i < n; i++) {
+            request *r = requests[i] ? request_of(ep, requests[i]) : NULL; /* the others have been freed */
+            if (r)
+                add_user(ep, left, r);
+        }
+        if (left->n_requests == 0) {
+            m->left_bytes -= bytes;
+            mr_free(block);
+            mr_free(left);
+        }
+    }
+    mr_mutex_unlock(&m->lock);
+}
+
+static size_t mpi_left_bytes(mr_channel *ch) {
+    mr_mpi *m = endpoint_of(ch)->mpi;
+    mr_mutex_lock(&m->lock);
+    size_t bytes = m->left_bytes;
+    mr_mutex_unlock(&m->lock);
+    return bytes;
+}
+
+static void mpi_discard(mr_channel *ch, int32_t peer, uint32_t tag, size_t most_bytes) {
+    mr_mpi *m = endpoint_of(ch)->mpi;
+    mr_mpi_sinks_add(m->sinks, comm_between(m, peer, ch->self), rank_of(m, peer), (int)tag, most_bytes);
 }
 
 static bool take_event(endpoint *ep) {
@@ -549,6 +632,9 @@ static const mr_channel_ops stage_ops = {
     .post_recv = mpi_post_recv,
     .test = mpi_test,
     .cancel = mpi_cancel,
+    .free_later = mpi_free_later,
+    .left_bytes = mpi_left_bytes,
+    .discard = mpi_discard,
     .wait = stage_wait,
     .progress = stage_progress,
     .wake = mpi_wake,
@@ -562,6 +648,9 @@ static const mr_channel_ops coordinator_ops = {
     .post_recv = mpi_post_recv,
     .test = mpi_test,
     .cancel = mpi_cancel,
+    .free_later = mpi_free_later,
+    .left_bytes = mpi_left_bytes,
+    .discard = mpi_discard,
     .wait = coordinator_wait,
     .wake = mpi_wake,
     .peer_name = mpi_peer_name,
@@ -602,7 +691,9 @@ static mr_status allocate(mr_mpi *m, mr_err *err) {
     m->done_status = mr_alloc_array(n, sizeof *m->done_status);
     if (!m->cards || !m->lost || !m->active || !m->active_of || !m->done_idx || !m->done_status)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu ranks", n_ranks);
-    mr_status status = endpoint_init(m, &m->stage, m->rank, &stage_ops, err);
+    mr_status status = mr_mpi_sinks_create(m->n_ranks, &m->sinks, err);
+    if (status == MR_OK)
+        status = endpoint_init(m, &m->stage, m->rank, &stage_ops, err);
     if (status == MR_OK && m->rank == 0)
         status = endpoint_init(m, &m->coordinator, m->n_ranks, &coordinator_ops, err);
     return status;
@@ -612,6 +703,7 @@ static void release(mr_mpi *m) {
     mr_cond_deinit(&m->stage.changed);
     mr_cond_deinit(&m->coordinator.changed);
     mr_mutex_deinit(&m->lock);
+    mr_mpi_sinks_destroy(m->sinks);
     mr_free(m->stage.table);
     mr_free(m->coordinator.table);
     mr_free(m->cards);

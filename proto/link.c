@@ -18,7 +18,7 @@ typedef struct ring {
     int32_t peer, n_slots;
     mr_frame_kind kind;
     uint32_t epoch, tag;
-    size_t payload_bytes, slot_bytes;
+    size_t payload_bytes, slot_bytes, block_bytes;
     bool lost;                    /* the peer is gone; failed requests stay in requests until they are cancelled */
     uint8_t *slots;               /* [n_slots] of slot_bytes, aligned */
     mr_channel_request *requests; /* [n_slots]; 0: the slot has no request */
@@ -61,6 +61,7 @@ static void *ring_alloc(size_t object_bytes, ring r) {
     char *block = mr_alloc(bytes);
     if (!block)
         return NULL;
+    r.block_bytes = bytes;
     r.requests = (mr_channel_request *)(block + head);
     uintptr_t at = (uintptr_t)(r.requests + n);
     r.slots = (uint8_t *)(r.requests + n) + (-at & (ALIGNMENT - 1));
@@ -99,13 +100,15 @@ static mr_status ring_lost(ring *r, mr_err *err) {
     return mr_err_set(err, MR_E_PEER_LOST, "%s is gone", mr_channel_peer_name(r->ch, r->peer, name));
 }
 
-/* Cancels all requests. Frees the block, unless the channel may still use a buffer in the block. */
+/* Cancels all requests. The channel frees the block if it may still use a buffer in the block. */
 static void ring_destroy(ring *r, void *block) {
     bool ours = true;
     for (int32_t i = 0; i < r->n_slots; i++)
         ours = mr_channel_cancel(r->ch, r->requests[i]) && ours;
     if (ours)
         mr_free(block);
+    else
+        mr_channel_free_later(r->ch, r->requests, r->n_slots, block, r->block_bytes);
 }
 
 static mr_status inbox_post(mr_inbox *in, int32_t slot, mr_err *err) {
@@ -129,8 +132,12 @@ mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint3
 }
 
 void mr_inbox_destroy(mr_inbox *in) {
-    if (in)
-        ring_destroy(&in->ring, in);
+    if (!in)
+        return;
+    const ring r = in->ring;
+    ring_destroy(&in->ring, in);
+    if (r.epoch != 0) /* another link of epoch 0 may have this tag, and its first message may be here already */
+        mr_channel_discard(r.ch, r.peer, r.tag, MR_FRAME_BYTES + r.payload_bytes);
 }
 
 static void *ring_memory(ring *r, size_t *out_bytes) {

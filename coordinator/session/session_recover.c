@@ -10,7 +10,10 @@
 #include "proto/link.h"
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
-enum { MOST_MALFORMED = 8 }; /* messages in the life of a session after which its stages begin again */
+enum {
+    MOST_MALFORMED = 8, /* messages in the life of a session after which its stages begin again */
+    MUCH_LEFT = 16 << 20,
+};
 static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS;
 
 mr_status session_recovery_init(mr_session *s, mr_err *err) {
@@ -254,6 +257,18 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
                    n_sequences, n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
+/* Says how much memory the messages of former epochs hold, if they hold much. */
+static void say_left(const mr_session *s, const mr_job *job) {
+    size_t bytes = mr_channel_left_bytes(mr_job_channel(job));
+    char text[OUTPUT_BYTES_TEXT];
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        bytes += mr_job_stage_report(job, i)->left_bytes;
+    if (bytes < MUCH_LEFT)
+        return;
+    mr_output_bytes_text(bytes, text);
+    mr_output_note("%s of buffers wait for messages of former epochs that MPI cannot cancel", text);
+}
+
 /* The present plan goes on. */
 static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
@@ -319,6 +334,8 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
+    if (s->epoch != epoch)
+        say_left(s, job);
     if (s->epoch != epoch)
         say_plan(s, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S, mr_job_get_stats(job).n_waiting);
     return MR_OK;

@@ -9,6 +9,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/thread.h"
+#include "proto/link.h"
 #include "test_channel_mpi.h"
 
 enum { TAG = 300, TAG_NEVER, TAG_LARGE, TAG_CUT, LARGE_BYTES = 4 << 20 };
@@ -36,6 +37,66 @@ static bool cancel_large_send(mpi_world *w) {
         CHECK(&e, recv_now(e.ch, 0, TAG_LARGE, data, LARGE_BYTES, &bytes) == MR_OK && bytes == LARGE_BYTES);
         CHECK(&e, has_pattern(data, LARGE_BYTES, e.seed, 1));
     }
+    return true;
+}
+
+/* Waits, at most 10 s, until the channel has freed all blocks. */
+static bool nothing_left(mr_channel *ch) {
+    int64_t deadline_ns = mr_clock_now_ns() + 10 * MR_NS_PER_S;
+    while (mr_channel_left_bytes(ch) > 0 && mr_clock_now_ns() < deadline_ns)
+        if (mr_channel_wait(ch, mr_clock_now_ns() + MR_NS_PER_MS, NULL) != MR_OK)
+            return false;
+    return mr_channel_left_bytes(ch) == 0;
+}
+
+static bool send_slots(mr_outbox *out, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        uint8_t *payload = NULL;
+        const mr_frame frame = {.payload_bytes = LARGE_BYTES, .rows = 1, .row_bytes = LARGE_BYTES};
+        if (mr_outbox_reserve(out, &payload, NULL) != MR_OK || !payload || mr_outbox_send(out, &frame, NULL) != MR_OK)
+            return false;
+    }
+    return true;
+}
+
+/* Both ends of a link with large messages go, at any moment: in the end no block is left. receives: the receiver has
+ * posted its receives when the messages come, so that some may have begun to arrive. */
+static bool leave_link(mpi_world *w, uint32_t epoch, bool receives) {
+    enum { SLOTS = 3 };
+    endpoint e = as_endpoint(w, w->stage);
+    mr_inbox *in = NULL;
+    mr_outbox *out = NULL;
+    mr_err err;
+    char go;
+    if (w->rank == 0) {
+        CHECK(&e, mr_outbox_create(e.ch, 1, MR_LINK_ACTIVATIONS, epoch, SLOTS, LARGE_BYTES, &out, &err) == MR_OK);
+        CHECK(&e, recv_now(e.ch, 1, TAG, &go, 1, NULL) == MR_OK);
+        CHECK(&e, send_slots(out, SLOTS));
+        mr_outbox_destroy(out);
+        CHECK(&e, receives || mr_channel_left_bytes(e.ch) >= (size_t)SLOTS * LARGE_BYTES);
+        CHECK(&e, send_now(e.ch, 1, TAG, "!", 1) == MR_OK);
+        CHECK(&e, recv_now(e.ch, 1, TAG, &go, 1, NULL) == MR_OK);
+        CHECK(&e, nothing_left(e.ch));
+        CHECK(&e, send_now(e.ch, 1, TAG, "!", 1) == MR_OK);
+    } else if (w->rank == 1) {
+        CHECK(&e, mr_inbox_create(e.ch, 0, MR_LINK_ACTIVATIONS, epoch, SLOTS, LARGE_BYTES, &in, &err) == MR_OK);
+        if (!receives)
+            mr_inbox_destroy(in);
+        CHECK(&e, send_now(e.ch, 0, TAG, "!", 1) == MR_OK);
+        CHECK(&e, recv_now(e.ch, 0, TAG, &go, 1, NULL) == MR_OK);
+        if (receives)
+            mr_inbox_destroy(in);
+        CHECK(&e, send_now(e.ch, 0, TAG, "!", 1) == MR_OK);
+        CHECK(&e, recv_now(e.ch, 0, TAG, &go, 1, NULL) == MR_OK); /* takes what nobody wants, meanwhile */
+        CHECK(&e, nothing_left(e.ch));
+    }
+    return true;
+}
+
+static bool leave_links(mpi_world *w) {
+    for (uint32_t i = 0; i < 20; i++)
+        if (!mpi_agree(leave_link(w, 100 + i, i % 2 == 0)))
+            return false;
     return true;
 }
 
@@ -245,6 +306,7 @@ const mpi_test mpi_fault_tests[] = {
     {"a waiting rank leaves its core alone", idle_cpu},
     {"waking a sleeping owner", wake_from_sleep},
     {"a large message that is too long", truncate_large},
+    {"links that end while large messages come", leave_links},
     {NULL, NULL},
 };
 
