@@ -34,6 +34,7 @@ typedef struct plan_file {
     uint8_t *kind;
     mr_rank_facts *ranks;
     mr_link_facts *links;
+    mr_way_facts *ways;
 } plan_file;
 
 /* Checks every field: the stages' layers follow each other and cover the model, no rank has two stages, numbers are

@@ -234,6 +234,8 @@ static bool has_idle_stages(const mr_session *s) {
 static mr_status measure_plan(mr_session *s, mr_err *err) {
     choose_numbers(s);
     mr_status status = mr_session_facts_measure_here(s, err);
+    if (status == MR_OK && !s->facts.known)
+        return mr_session_choose_ways(s, err);
     return status == MR_OK ? mr_session_facts_predict(s, err) : status;
 }
 
@@ -264,8 +266,6 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
         if (status == MR_OK)
             status = measure_plan(s, err);
     }
-    if (status == MR_OK)
-        status = mr_session_choose_ways(s, err);
     return status == MR_OK ? mr_session_facts_choose_chunk(s, err) : status;
 }
 

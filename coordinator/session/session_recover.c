@@ -153,6 +153,7 @@ static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, i
     out->facts.n_ranks = n;
     out->facts.ranks = out->ranks;
     out->facts.links = out->links;
+    out->facts.n_ways = 0; /* the ways are chosen by all facts */
     return MR_OK;
 }
 

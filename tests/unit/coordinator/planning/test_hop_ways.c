@@ -20,7 +20,8 @@ static void fill(mr_rank_links out[N]) {
 
 static void expect_ways(mr_plan *plan, const mr_rank_links *links, mr_way wish, mr_way first, mr_way second) {
     mr_err err = {0};
-    expect_ok(mr_plan_choose_ways(plan, links, links ? N : 0, wish, &err), &err);
+    const mr_ways_desc desc = {.links = links, .n_ranks = links ? N : 0, .wish = wish};
+    expect_ok(mr_plan_choose_ways(plan, &desc, &err), &err);
     assert_int_equal(plan->stages[0].way, first);
     assert_int_equal(plan->stages[1].way, second);
     assert_int_equal(plan->stages[2].way, MR_WAY_HOST);
@@ -59,7 +60,8 @@ static void test_layers_on_the_cpu(void **state) {
 static void expect_refused(mr_way wish, const mr_rank_links *links, const char *words) {
     mr_err err = {0};
     mr_plan plan = plan_of();
-    expect_fails(mr_plan_choose_ways(&plan, links, N, wish, &err), MR_E_UNSUPPORTED, &err, words);
+    const mr_ways_desc desc = {.links = links, .n_ranks = N, .wish = wish};
+    expect_fails(mr_plan_choose_ways(&plan, &desc, &err), MR_E_UNSUPPORTED, &err, words);
 }
 
 static void test_ranks_that_cannot(void **state) {
