@@ -34,7 +34,7 @@ typedef struct mr_link_facts {
 typedef struct mr_way_facts {
     int32_t from, to; /* ranks */
     mr_way way;
-    mr_link_facts link;          /* zeros: measuring failed */
+    mr_link_facts link;         /* zeros: measuring failed */
     char why[MR_WAY_WHY_BYTES]; /* it failed; "": it has not */
 } mr_way_facts;
 

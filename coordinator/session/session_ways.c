@@ -123,10 +123,9 @@ json_t *mr_session_ways_json(const mr_session *s, int32_t i) {
         const mr_way_facts *w = measured(s, i, (mr_way)way);
         if (w)
             json_object_set_new(ways, mr_way_name((mr_way)way),
-                                mr_way_facts_works(w)
-                                    ? json_pack("{s:f, s:f}", "latency_s", w->link.latency_s, "bytes_per_second",
-                                                w->link.bytes_per_second)
-                                    : json_pack("{s:s}", "why", w->why));
+                                mr_way_facts_works(w) ? json_pack("{s:f, s:f}", "latency_s", w->link.latency_s,
+                                                                  "bytes_per_second", w->link.bytes_per_second)
+                                                      : json_pack("{s:s}", "why", w->why));
     }
     if (json_object_size(ways) > 0)
         return ways;

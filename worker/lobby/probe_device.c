@@ -4,6 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/probe_device.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "backends/pinned.h"
 #include "engine/base/clock.h"
 #include "proto/device_link.h"
@@ -12,6 +15,7 @@
 
 enum {
     SMALL_BYTES = 64,
+    TEXT_BYTES = 128,       /* of the reason of an end that has failed, in its last message */
     LEAST_BYTES = 64 << 10, /* size of the first large payload; grows until a payload takes LARGE_NS */
     MOST_BYTES = 4 << 20,
     N_WARM = 2,
@@ -46,8 +50,8 @@ static mr_status wait(probe *p, mr_err *err) {
     if (c->told_to_end && c->told_to_end(c->ctx))
         return mr_err_set(err, MR_E_CANCELLED, "told to end");
     if (now >= p->deadline_ns)
-        return mr_err_set(err, MR_E_TIMEOUT, "no answer from %s by %s",
-                          mr_channel_peer_name(c->channel, c->peer, name), mr_way_name(c->way));
+        return mr_err_set(err, MR_E_TIMEOUT, "no answer from %s by %s", mr_channel_peer_name(c->channel, c->peer, name),
+                          mr_way_name(c->way));
     mr_status status = mr_device_link_poll(p->link, &did, err);
     if (status != MR_OK || did)
         return status;
@@ -73,9 +77,18 @@ static mr_status say(probe *p, uint64_t what, mr_err *err) {
     return status == MR_OK ? mr_outbox_send(p->out, &frame, err) : status;
 }
 
+/* The peer has failed; text: why, n bytes of it. */
+static mr_status peer_failed(const probe *p, const uint8_t *text, size_t n, mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES], why[TEXT_BYTES];
+    size_t at = 0;
+    for (; at < n && at + 1 < sizeof why && text[at]; at++)
+        why[at] = text[at] >= ' ' && text[at] <= '~' ? (char)text[at] : '?';
+    why[at] = 0;
+    return mr_err_set(err, MR_E_IO, "%s: %s", mr_channel_peer_name(p->config->channel, p->config->peer, name), why);
+}
+
 /* Whether a message is here, which stays. An error if it says that the peer has failed. */
 static mr_status look(probe *p, uint64_t *out_what, mr_err *err) {
-    char name[MR_CHANNEL_NAME_BYTES];
     const uint8_t *payload = NULL;
     mr_frame frame;
     *out_what = 0;
@@ -83,8 +96,7 @@ static mr_status look(probe *p, uint64_t *out_what, mr_err *err) {
     if (status == MR_OK && payload)
         *out_what = frame.step;
     if (*out_what == HAS_FAILED)
-        status = mr_err_set(err, MR_E_IO, "%s could not go on",
-                            mr_channel_peer_name(p->config->channel, p->config->peer, name));
+        status = peer_failed(p, payload, (size_t)frame.payload_bytes, err);
     return status;
 }
 
@@ -248,8 +260,8 @@ static mr_status create_link(probe *p, mr_err *err) {
     mr_channel_carrier_desc hop = {c->channel, c->peer, c->epoch, c->is_sender};
     mr_link_device device = {0};
     mr_err why = {0};
-    bool has_device =
-        c->way != MR_WAY_HOST && mr_link_device_take(c->device, &hop, c->way, MOST_BYTES, &p->slots, &device, &why) == MR_OK;
+    bool has_device = c->way != MR_WAY_HOST &&
+                      mr_link_device_take(c->device, &hop, c->way, MOST_BYTES, &p->slots, &device, &why) == MR_OK;
     const mr_device_link_desc desc = {.channel = c->channel,
                                       .peer = c->peer,
                                       .epoch = c->epoch,
@@ -269,10 +281,9 @@ static mr_status open_all(probe *p, mr_err *err) {
     const mr_backends list = {.n = 1, .at = {be}};
     size_t bytes = 0;
     uint64_t said;
-    mr_status status =
-        mr_inbox_create(c->channel, c->peer, MR_LINK_TOKENS, c->epoch, 1, SMALL_BYTES, &p->in, err);
+    mr_status status = mr_inbox_create(c->channel, c->peer, MR_LINK_TOKENS, c->epoch, 1, TEXT_BYTES, &p->in, err);
     if (status == MR_OK)
-        status = mr_outbox_create(c->channel, c->peer, MR_LINK_TOKENS, c->epoch, 1, SMALL_BYTES, &p->out, err);
+        status = mr_outbox_create(c->channel, c->peer, MR_LINK_TOKENS, c->epoch, 1, TEXT_BYTES, &p->out, err);
     if (status == MR_OK)
         status = create_link(p, err);
     if (status == MR_OK)
@@ -289,12 +300,15 @@ static mr_status open_all(probe *p, mr_err *err) {
 }
 
 /* Tells the peer that this end has failed, so that it does not wait. */
-static void tell(probe *p) {
+static void tell(probe *p, const mr_err *why) {
     uint8_t *payload = NULL;
-    const mr_frame frame = {.step = HAS_FAILED, .rows = 1, .row_bytes = SMALL_BYTES, .payload_bytes = SMALL_BYTES};
+    const mr_frame frame = {.step = HAS_FAILED, .rows = 1, .row_bytes = TEXT_BYTES, .payload_bytes = TEXT_BYTES};
     mr_err ignored;
-    if (p->out && mr_outbox_reserve(p->out, &payload, &ignored) == MR_OK && payload)
-        (void)!mr_outbox_send(p->out, &frame, &ignored);
+    if (!p->out || mr_outbox_reserve(p->out, &payload, &ignored) != MR_OK || !payload)
+        return;
+    memset(payload, 0, TEXT_BYTES);
+    snprintf((char *)payload, TEXT_BYTES, "%s", why->text);
+    (void)!mr_outbox_send(p->out, &frame, &ignored);
 }
 
 static void close_all(probe *p, int64_t flush_ns) {
@@ -320,7 +334,7 @@ mr_status mr_probe_device(const mr_probe_device_config *config, double *out_late
     if (status == MR_OK)
         status = config->is_sender ? ask(&p, &latency_s, &second_bytes, err) : answer(&p, err);
     if (status != MR_OK)
-        tell(&p);
+        tell(&p, err);
     close_all(&p, status == MR_OK ? p.deadline_ns : mr_clock_now_ns() + TELL_NS);
     if (status == MR_OK && config->is_sender) {
         *out_latency_s = latency_s;
