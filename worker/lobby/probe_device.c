@@ -4,7 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/probe_device.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "backends/pinned.h"
@@ -307,7 +306,7 @@ static void tell(probe *p, const mr_err *why) {
     if (!p->out || mr_outbox_reserve(p->out, &payload, &ignored) != MR_OK || !payload)
         return;
     memset(payload, 0, TEXT_BYTES);
-    snprintf((char *)payload, TEXT_BYTES, "%s", why->text);
+    memcpy(payload, why->text, strnlen(why->text, TEXT_BYTES - 1));
     (void)!mr_outbox_send(p->out, &frame, &ignored);
 }
 
