@@ -35,6 +35,7 @@ typedef struct mr_job mr_job;
 typedef struct mr_stage_report {
     size_t weight_bytes, kv_bytes, work_bytes;
     uint64_t fetched_bytes; /* of the model file, received from other ranks */
+    mr_way way;             /* of its activations to the next stage, after all */
 } mr_stage_report;
 
 /* One incarnation of the pipeline. */

@@ -15,7 +15,10 @@ bool mr_hop_is_between_devices(const mr_plan *plan, int32_t stage) {
     bool ends_on_device = from->device_layers > 0 && from->device_layers == from->last - from->first;
     /* The sum over experts is on the device if it holds any. */
     bool sums_on_device = from->host_experts == 0 || from->device_experts > 0;
-    return stage + 1 < plan->n_stages && !plan->synthetic && ends_on_device && sums_on_device && to->device_layers > 0;
+    /* Likewise the sum over neurons. */
+    bool sums_neurons = plan->n_partitions == 0 || from->cold_partitions < plan->n_partitions;
+    return stage + 1 < plan->n_stages && !plan->synthetic && ends_on_device && sums_on_device && sums_neurons &&
+           to->device_layers > 0;
 }
 
 /* Writes why two ranks cannot have NCCL; "": they can. */

@@ -446,6 +446,25 @@ mr_status plan_file_check_model(const plan_file *f, const char *path, uint64_t d
     return MR_OK;
 }
 
+mr_status plan_file_check_devices(const plan_file *f, const char *path, const mr_model_info *info, mr_err *err) {
+    int32_t n_partitions = mr_model_partitions(info);
+    for (int32_t i = 0; i < f->plan.n_stages; i++) {
+        const mr_plan_stage *s = &f->plan.stages[i];
+        if (s->device_experts > info->n_experts)
+            return mr_err_set(err, MR_E_FORMAT,
+                              "%.160s: stages[%" PRId32 "].device_experts is %" PRId32
+                              ", but layers of this model have %" PRId32 " experts; hint: 0 to %" PRId32,
+                              path, i, s->device_experts, info->n_experts, info->n_experts);
+        if (s->cold_partitions > n_partitions)
+            return mr_err_set(err, MR_E_FORMAT,
+                              "%.160s: stages[%" PRId32 "].cold_partitions is %" PRId32
+                              ", but feed-forward parts of this model have at most %" PRId32
+                              " partitions; hint: 0 to %" PRId32,
+                              path, i, s->cold_partitions, n_partitions, n_partitions);
+    }
+    return MR_OK;
+}
+
 mr_status plan_file_check_ranks(const plan_file *f, const char *path, int32_t n_ranks, mr_err *err) {
     for (int32_t i = 0; i < f->plan.n_stages; i++)
         if (f->plan.stages[i].rank >= n_ranks)

@@ -442,6 +442,7 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     if (status != MR_OK)
         return status;
     s->is_loaded = true;
+    mr_session_take_ways(s, s->job);
     if (!s->recovery.is_on)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;

@@ -33,6 +33,8 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     mr_status status = plan_file_read(path, out, err);
     if (status == MR_OK)
         status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
+    if (status == MR_OK)
+        status = plan_file_check_devices(out, path, &s->info, err);
     if (status == MR_OK && out->has_facts)
         mr_cluster_facts_set_model(&out->facts, &s->info);
     out->facts.expert_shares = s->facts.expert_shares;

@@ -318,6 +318,7 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
+    mr_session_take_ways(s, job);
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
     if (s->epoch != epoch)

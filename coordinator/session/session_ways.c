@@ -55,10 +55,16 @@ mr_status mr_session_choose_ways(mr_session *s, mr_err *err) {
         describe_threads(s, links);
     for (int32_t i = 0; i < n && !are_threads; i++)
         links[i] = mr_session_cluster_rank(&s->cluster, i)->links;
+    s->plan.n_partitions = mr_model_partitions(&s->info);
     const mr_ways_desc desc = {links, n, s->facts.known, usual_rows(s), wish_of(s->options)};
     mr_status status = mr_plan_choose_ways(&s->plan, &desc, err);
     mr_free(links);
     return status;
+}
+
+void mr_session_take_ways(mr_session *s, const mr_job *job) {
+    for (int32_t i = 0; i + 1 < s->plan.n_stages; i++)
+        s->plan.stages[i].way = mr_job_stage_report(job, i)->way;
 }
 
 /* --- Texts ------------------------------------------------------------------------------------------------------- */

@@ -53,6 +53,13 @@ static void test_layers_on_the_cpu(void **state) {
     plan.stages[1].host_experts = 1;
     expect_ways(&plan, links, MR_WAY_AUTO, MR_WAY_NCCL, MR_WAY_HOST);
     plan = plan_of();
+    plan.stages[1].host_experts = 0;
+    plan.stages[1].cold_partitions = 3;
+    plan.n_partitions = 4;
+    expect_ways(&plan, links, MR_WAY_AUTO, MR_WAY_NCCL, MR_WAY_NCCL);
+    plan.stages[1].cold_partitions = 4;
+    expect_ways(&plan, links, MR_WAY_AUTO, MR_WAY_NCCL, MR_WAY_HOST);
+    plan = plan_of();
     plan.synthetic = true;
     expect_ways(&plan, links, MR_WAY_AUTO, MR_WAY_HOST, MR_WAY_HOST);
 }
