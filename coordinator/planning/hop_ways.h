@@ -1,6 +1,6 @@
 /* coordinator/planning/hop_ways.h - the way that activations take from each stage to the next one (proto/ways.h), by
- * what the ranks say of their devices and by what they have measured. When the stages are loaded, the two ends of a hop try the way, and go through
- * the hosts where it fails (proto/device_link.h).
+ * what the ranks say of their devices and by what they have measured. When the stages are loaded, the two ends of a hop
+ * try the way, and go through the hosts where it fails (proto/device_link.h).
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_PLANNING_HOP_WAYS_H

@@ -1,5 +1,5 @@
-/* coordinator/session/session_ways.c - the ways of a session's activations: by what the ranks said in their hellos and have
- * measured, or by the devices that the threads of this process take. */
+/* coordinator/session/session_ways.c - the ways of a session's activations: by what the ranks said in their hellos and
+ * have measured, or by the devices that the threads of this process take. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/session_ways.h"
 
