@@ -136,7 +136,8 @@ class Measured(Case):
     def test_a_slow_way(self):
         text, saved, plan = self.measure("max_delay_us=30000")
         self.expect_ways(text, "host")
-        self.assertRegex(text, r"through the host \([0-9.e-]+ ms, [0-9.]+ MB/s as measured; nccl [0-9.]+ ms, [0-9.]+ MB/s\)")
+        self.assertRegex(text, r"through the host \([0-9.e-]+ ms, [0-9.]+ MB/s as measured; "
+                         r"nccl [0-9.]+ ms, [0-9.]+ MB/s\)")
         ways = {(w["from"], w["to"], w["way"]): w for w in plan["facts"]["ways"]}
         self.assertEqual(sorted(ways), [(0, 1, "host"), (0, 1, "nccl"), (1, 0, "host"), (1, 0, "nccl")])
         self.assertGreater(ways[0, 1, "nccl"]["latency_s"], ways[0, 1, "host"]["latency_s"])
