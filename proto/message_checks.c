@@ -326,6 +326,7 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_PROBE:
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
+        in_range(&c, "way", m->probe->way, 0, MR_WAYS);
         break;
     default:
         fail(&c, "body is %d, which is not a known message", (int)m->body_case);
@@ -464,8 +465,10 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
 static void check_link(checks *c, const Millrace__LinkFacts *l) {
     below(c, "peer", l->peer, MR_MAX_STAGES);
     rank_status(c, l->status);
+    in_range(c, "way", l->way, 0, MR_WAYS);
     double_in_range(c, "latency_s", l->latency_s, 0, MAX_SECONDS);
-    double_in_range(c, "second_bytes", l->second_bytes, l->status == MR_OK ? 1 : 0, MAX_BYTES_PER_SECOND);
+    double_in_range(c, "second_bytes", l->second_bytes, l->status == MR_OK && l->way == 0 ? 1 : 0,
+                    MAX_BYTES_PER_SECOND);
 }
 
 static void check_seconds(checks *c, const Millrace__Seconds *m, const mr_msg_limits *limits) {

@@ -2,76 +2,26 @@
  * to device gets slots in the memory of the device, and a carrier. Where the stage has none to give, its end says why,
  * and the neighbours take the way through the hosts. */
 // SPDX-License-Identifier: Apache-2.0
-#include <string.h>
-#include <time.h>
-
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "engine/base/mem.h"
-#include "proto/carrier_channel.h"
-#include "proto/nccl/nccl_carrier.h"
+#include "worker/link_device.h"
 #include "worker/worker_internal.h"
 
-enum { SLOT_ALIGNMENT = 256 };
 /* Between two looks at hops, of which the channel knows nothing. */
-static const int64_t LOOK_NS = 20000, SETUP_LOOK_NS = MR_NS_PER_MS, DRAIN_NS = MR_NS_PER_S;
-
-_Static_assert(MR_DEVICE_UUID_WORDS * sizeof(uint64_t) == (size_t)MR_DEVICE_UUID_BYTES, "links compare devices");
-
-/* --- The device, as carriers call it ----------------------------------------------------------------------------- */
-
-static mr_status enter(void *ctx, mr_err *err) {
-    mr_backend *be = ctx;
-    return be->ops->link->enter(be, err);
-}
-
-static mr_status queue(void *ctx, void **out, mr_err *err) {
-    mr_backend *be = ctx;
-    return be->ops->link->queue(be, out, err);
-}
-
-static mr_status mark(void *ctx, uint64_t *out, mr_err *err) {
-    mr_backend *be = ctx;
-    return be->ops->link->mark(be, out, err);
-}
-
-static mr_status reached(void *ctx, uint64_t which, bool *out, mr_err *err) {
-    mr_backend *be = ctx;
-    return be->ops->link->reached(be, which, out, err);
-}
+static const int64_t LOOK_NS = 20000, SETUP_LOOK_NS = MR_NS_PER_MS;
 
 /* --- A hop ------------------------------------------------------------------------------------------------------- */
-
-static mr_status create_carrier(const worker *w, const worker_hop *hop, int32_t peer, mr_link_device *out,
-                                mr_err *err) {
-    bool is_sender = hop == &w->out;
-    const mr_channel_carrier_desc desc = {w->config->channel, peer, w->config->epoch, is_sender};
-    const mr_nccl_device device = {hop->device, enter, queue, mark, reached};
-    if (hop->way == MR_WAY_POINTERS)
-        return mr_channel_carrier_create(&desc, &out->carrier, err);
-    mr_status status = mr_nccl_version(&out->version, err);
-    return status == MR_OK ? mr_nccl_carrier_create(&device, is_sender, &out->carrier, err) : status;
-}
 
 /* Slots in the memory of the device, and what moves them. */
 static mr_status take_device(const worker *w, worker_hop *hop, int32_t peer, size_t x_bytes, mr_link_device *out,
                              mr_err *err) {
+    const mr_channel_carrier_desc desc = {w->config->channel, peer, w->config->epoch, hop == &w->out};
     mr_backend *be = hop == &w->in ? mr_stage_in_device(w->stage) : mr_stage_out_device(w->stage);
-    uint8_t uuid[MR_DEVICE_UUID_BYTES];
     if (!be)
         return mr_err_set(err, MR_E_UNSUPPORTED, "the activations of stage %d lie in the memory of the host",
                           w->stage_idx);
     hop->device = be;
-    out->slot_bytes = mr_round_up(x_bytes, SLOT_ALIGNMENT);
-    mr_status status = be->ops->buffer_create(be, MR_DEVICE_LINK_SLOTS * out->slot_bytes, &hop->slots, err);
-    if (status == MR_OK)
-        status = create_carrier(w, hop, peer, out, err);
-    if (status != MR_OK)
-        return status;
-    out->address = be->ops->link->address(hop->slots);
-    be->ops->link->uuid(be, uuid);
-    memcpy(out->uuid, uuid, sizeof uuid);
-    return MR_OK;
+    return mr_link_device_take(be, &desc, hop->way, x_bytes, &hop->slots, out, err);
 }
 
 static mr_status open_hop(worker *w, worker_hop *hop, int32_t peer, size_t x_bytes, mr_err *err) {
@@ -93,28 +43,10 @@ static mr_status open_hop(worker *w, worker_hop *hop, int32_t peer, size_t x_byt
     return mr_device_link_create(&desc, &hop->link, err);
 }
 
-/* Waits until the link's queue has no work, after its carriers are gone. False: it does not come to rest. */
-static bool drain(mr_backend *be) {
-    int64_t deadline_ns = mr_clock_now_ns() + DRAIN_NS;
-    uint64_t last = 0;
-    bool is_reached = false;
-    void *unused;
-    if (be->ops->link->queue(be, &unused, NULL) != MR_OK || be->ops->link->mark(be, &last, NULL) != MR_OK)
-        return true; /* the device is broken, and does nothing any more */
-    while (!is_reached && mr_clock_now_ns() < deadline_ns) {
-        if (be->ops->link->reached(be, last, &is_reached, NULL) != MR_OK)
-            return true;
-        if (!is_reached)
-            nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    }
-    return is_reached;
-}
-
 static void close_hop(worker_hop *hop) {
     mr_pinned_destroy(&hop->pinned);
     bool is_free = mr_device_link_destroy(hop->link);
-    if (hop->slots && is_free && (hop->way != MR_WAY_NCCL || drain(hop->device)))
-        hop->device->ops->buffer_destroy(hop->device, hop->slots);
+    mr_link_device_give_back(hop->device, hop->way, hop->slots, is_free);
     *hop = (worker_hop){0};
 }
 

@@ -11,6 +11,7 @@
 #include "coordinator/planning/what_if.h"
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session.h"
+#include "coordinator/session/session_ways.h"
 #include "engine/base/mem.h"
 
 enum { N_SEQUENCES = 7, PROMPT = 512 };
@@ -176,6 +177,9 @@ static mr_status print_json(const mr_session *s, const further *more, mr_err *er
         json_object_set_new(stage, "file_bytes", json_integer((json_int_t)mr_session_file_bytes(s, (int32_t)i)));
         if (s->facts.known && s->plan.stages[i].device_layers > 0)
             json_object_set_new(stage, "device", device_json(s, &s->plan.stages[i]));
+        json_t *ways = mr_session_ways_json(s, (int32_t)i);
+        if (ways)
+            json_object_set_new(stage, "links", ways);
         if (!host)
             continue;
         json_object_set_new(stage, "rank", json_integer(s->plan.stages[i].rank));

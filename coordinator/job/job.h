@@ -36,6 +36,7 @@ typedef struct mr_stage_report {
     size_t weight_bytes, kv_bytes, work_bytes;
     uint64_t fetched_bytes; /* of the model file, received from other ranks */
     uint64_t left_bytes;    /* of mr_channel_left_bytes */
+    mr_way way;             /* of its activations to the next stage, after all */
 } mr_stage_report;
 
 /* One incarnation of the pipeline. */

@@ -119,8 +119,12 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
         case MILLRACE__REPORT__BODY_READY:
             job->epoch.stages[report->ready->stage].ready = true;
             job->epoch.stages[report->ready->stage].report =
-                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
-                                  report->ready->fetched_bytes, report->ready->left_bytes};
+                (mr_stage_report){.weight_bytes = report->ready->weight_bytes,
+                                  .kv_bytes = report->ready->kv_bytes,
+                                  .work_bytes = report->ready->work_bytes,
+                                  .fetched_bytes = report->ready->fetched_bytes,
+                                  .left_bytes = report->ready->left_bytes,
+                                  .way = (mr_way)report->ready->way};
             note_way(job, report->ready);
             break;
         case MILLRACE__REPORT__BODY_SPANS:

@@ -38,6 +38,7 @@ void mr_facts_deinit(mr_facts *f) {
     mr_free(f->kind);
     mr_free(f->ranks);
     mr_free(f->links);
+    mr_free(f->ways);
     *f = (mr_facts){0};
 }
 

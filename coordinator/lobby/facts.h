@@ -5,6 +5,7 @@
  * Links come last, while no rank computes. Measured are the links between neighbours, and between rank 0 and one rank
  * of each other host. Every other pair takes the worst figures of the measured pairs between the same two hosts, or
  * else of all measured pairs.
+ * Pairs of ranks with devices for layers then measure each way between these (mr_way_facts).
  * Owns:    an mr_facts owns its arrays. Threads: bound to the coordinator thread.
  * Errors:  texts name the rank and its host. MR_E_TIMEOUT, MR_E_CANCELLED, and the errors that ranks report. If
  *          mr_facts.all_answered is false after an error, ranks may still be measuring: the roll call may then only be
@@ -22,6 +23,7 @@ typedef struct mr_facts {
     uint8_t *kind;
     mr_rank_facts *ranks;
     mr_link_facts *links;
+    mr_way_facts *ways;
     bool all_answered; /* all ranks that were asked have answered: no rank is measuring */
 } mr_facts;
 
@@ -36,6 +38,7 @@ typedef struct mr_facts_wish {
     int32_t max_rows; /* of the largest step that is measured */
     bool map_weights, fast_numerics;
     bool anew;             /* measure, whatever results the ranks have kept */
+    uint32_t ways;         /* bit i: measure way i between devices (proto/ways.h) */
     uint64_t memory_limit; /* for each rank's weights, KV cache and buffers; 0: no limit */
     /* Called ten times a second with the present phase and how many ranks or links are done. Returns false to cancel.
      * May be NULL. */

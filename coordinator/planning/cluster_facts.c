@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/cluster_facts.h"
 
+#include <string.h>
+
 void mr_cluster_facts_set_model(mr_cluster_facts *f, const mr_model_info *info) {
     f->n_experts = info->n_experts;
     f->n_partitions = mr_model_partitions(info);
@@ -49,4 +51,23 @@ double mr_cluster_facts_expert_bytes(const mr_cluster_facts *f, const mr_rank_fa
     const mr_measured_device *d = &rank->device;
     bool is_known = d->trunk[kind].n > 0 && f->n_experts > 0 && d->layer_bytes[kind] > d->trunk_bytes[kind];
     return is_known ? (double)(d->layer_bytes[kind] - d->trunk_bytes[kind]) / f->n_experts : 0;
+}
+
+static bool on_same_host(const mr_cluster_facts *f, int32_t a, int32_t b) {
+    return strcmp(f->ranks[a].host, f->ranks[b].host) == 0;
+}
+
+const mr_way_facts *mr_cluster_facts_way(const mr_cluster_facts *f, int32_t from, int32_t to, mr_way way) {
+    const mr_way_facts *worst = NULL;
+    for (int32_t i = 0; i < f->n_ways; i++) {
+        const mr_way_facts *w = &f->ways[i];
+        if (w->way != way)
+            continue;
+        if (w->from == from && w->to == to)
+            return w;
+        bool is_alike = mr_way_facts_works(w) && on_same_host(f, w->from, from) && on_same_host(f, w->to, to);
+        if (is_alike && (!worst || w->link.bytes_per_second < worst->link.bytes_per_second))
+            worst = w;
+    }
+    return worst;
 }

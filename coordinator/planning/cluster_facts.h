@@ -7,6 +7,9 @@
 
 #include "coordinator/planning/step_times.h"
 #include "engine/gguf/model_info.h"
+#include "proto/ways.h"
+
+enum { MR_WAY_WHY_BYTES = 160 };
 
 typedef struct mr_rank_facts {
     char host[64];
@@ -26,6 +29,15 @@ typedef struct mr_link_facts {
     double bytes_per_second; /* for large messages */
 } mr_link_facts;
 
+/* A way of activations from the device of a rank to that of another one, as measured: between the memories of the
+ * devices, with all copies. */
+typedef struct mr_way_facts {
+    int32_t from, to; /* ranks */
+    mr_way way;
+    mr_link_facts link;         /* zeros: measuring failed */
+    char why[MR_WAY_WHY_BYTES]; /* it failed; "": it has not */
+} mr_way_facts;
+
 typedef struct mr_cluster_facts {
     int32_t n_ranks, n_layers, n_kinds;
     int32_t n_partitions;               /* of the widest sparse feed-forward part; 0: the model is not sparse */
@@ -38,10 +50,23 @@ typedef struct mr_cluster_facts {
     const double *expert_shares;
     const mr_rank_facts *ranks; /* [n_ranks] */
     const mr_link_facts *links; /* [n_ranks][n_ranks]: from, to */
+    const mr_way_facts *ways;   /* [n_ways]; NULL: none is measured */
+    int32_t n_ways;
 } mr_cluster_facts;
 
 /* Sets the windows of the kinds, n_experts and n_partitions. The model has n_layers layers. */
 void mr_cluster_facts_set_model(mr_cluster_facts *f, const mr_model_info *info);
+/* What was measured of a way between two ranks; or else the worst that was measured of it between ranks of the same two
+ * hosts. NULL: nothing. */
+const mr_way_facts *mr_cluster_facts_way(const mr_cluster_facts *f, int32_t from, int32_t to, mr_way way);
+/* Whether the way was measured, and works. NULL is accepted. */
+static inline bool mr_way_facts_works(const mr_way_facts *w) {
+    return w && w->link.bytes_per_second > 0;
+}
+/* Seconds of a payload. */
+static inline double mr_link_facts_seconds(const mr_link_facts *link, double bytes) {
+    return link->latency_s + (link->bytes_per_second > 0 ? bytes / link->bytes_per_second : 0);
+}
 /* Seconds of one layer of a kind on a rank, or on the rank's device, for a step of `rows` rows with `depth` positions
  * before each. The rank need not be one of f. */
 double mr_cluster_facts_layer_seconds(const mr_cluster_facts *f, const mr_rank_facts *rank, int32_t kind, double rows,

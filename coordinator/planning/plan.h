@@ -31,8 +31,9 @@ typedef struct mr_plan_stage {
 
 typedef struct mr_plan {
     int32_t n_stages;
-    bool must_ways; /* a way that cannot be had is an error; else activations go through the hosts */
-    bool synthetic; /* stages sleep instead of computing; there may be more stages than layers */
+    bool must_ways;       /* a way that cannot be had is an error; else activations go through the hosts */
+    int32_t n_partitions; /* of the model's widest sparse part; 0: there is none, or it is not known */
+    bool synthetic;       /* stages sleep instead of computing; there may be more stages than layers */
     mr_plan_stage stages[MR_MAX_STAGES];
 } mr_plan;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/plan_predict.h"
 
+#include "coordinator/planning/hop_ways.h"
 #include "engine/base/status.h"
 
 /* Whether the whole stage is on the rank's device. */
@@ -23,9 +24,20 @@ static double device_seconds(const mr_cluster_facts *f, const mr_plan_stage *s, 
     return rank->device.layer[k].n > 0 || cold == 0 ? (1 - cold) * hot_s + cold * cold_s : cold_s;
 }
 
+/* Which part of the time counts in which rows go to the device of a stage and come back. What was measured of the hop
+ * from or to another device has it already. */
+static double crossing_share(const mr_cluster_facts *f, const mr_plan *plan, int32_t i) {
+    if (plan->stages[i].device_layers == 0)
+        return 0;
+    double in = i > 0 && mr_hop_measured(plan, f, i - 1) ? 0 : 0.5;
+    return in + (mr_hop_measured(plan, f, i) ? 0 : 0.5);
+}
+
 /* The times of all layers of a stage together, at the row counts of the curve with the most points. */
-static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage *s, int32_t depth) {
+static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan *plan, int32_t idx, int32_t depth) {
+    const mr_plan_stage *s = &plan->stages[idx];
     MR_ASSERT(s->rank < f->n_ranks);
+    const double crossing = crossing_share(f, plan, idx);
     const mr_rank_facts *rank = &f->ranks[s->rank];
     mr_step_times out = {0};
     int32_t n_cpu[MR_MAX_LAYER_KINDS] = {0}, n_device[MR_MAX_LAYER_KINDS] = {0}, n_trunks[MR_MAX_LAYER_KINDS] = {0};
@@ -42,7 +54,7 @@ static mr_step_times stage_times(const mr_cluster_facts *f, const mr_plan_stage 
     }
     for (int32_t i = 0; i < out.n; i++) {
         double rows = out.rows[i];
-        out.seconds[i] = rank->step_s + (s->device_layers > 0 ? mr_step_times_at(&rank->device.crossing, rows) : 0);
+        out.seconds[i] = rank->step_s + (crossing > 0 ? crossing * mr_step_times_at(&rank->device.crossing, rows) : 0);
         for (int32_t k = 0; k < f->n_kinds; k++) {
             out.seconds[i] += n_cpu[k] * mr_cluster_facts_layer_seconds(f, rank, k, rows, depth);
             if (n_device[k] > 0)
@@ -60,6 +72,12 @@ static const mr_link_facts *link_of(const mr_cluster_facts *f, int32_t from, int
     return f->links && from != to ? &f->links[(size_t)from * (size_t)f->n_ranks + (size_t)to] : &FREE;
 }
 
+/* The link of the hop from a stage to the next one, or from the last one to the first. */
+static const mr_link_facts *hop_of(const mr_cluster_facts *f, const mr_plan *plan, int32_t i) {
+    const mr_link_facts *measured = mr_hop_measured(plan, f, i);
+    return measured ? measured : link_of(f, plan->stages[i].rank, plan->stages[(i + 1) % plan->n_stages].rank);
+}
+
 static double row_seconds(const mr_cluster_facts *f, const mr_link_facts *link) {
     return link->bytes_per_second > 0 ? f->row_bytes / link->bytes_per_second : 0;
 }
@@ -71,9 +89,9 @@ void mr_plan_predict(const mr_cluster_facts *facts, const mr_plan *plan, int32_t
                                      .stages = out->stages,
                                      .output = is_on_device(tail) ? last->device.output : last->output};
     for (int32_t i = 0; i < plan->n_stages; i++) {
-        const mr_link_facts *link = link_of(facts, stages[i].rank, stages[(i + 1) % plan->n_stages].rank);
+        const mr_link_facts *link = hop_of(facts, plan, i);
         double row_s = i + 1 < plan->n_stages ? row_seconds(facts, link) : 0; /* ids are small */
-        out->stages[i] = stage_times(facts, &stages[i], depth);
+        out->stages[i] = stage_times(facts, plan, i, depth);
         out->times.hops_s += link->latency_s;
         out->times.hops_row_s += row_s;
         out->times.link_row_s = row_s > out->times.link_row_s ? row_s : out->times.link_row_s;
@@ -104,7 +122,7 @@ bool mr_plan_slowest_link(const mr_cluster_facts *facts, const mr_plan *plan, co
     double rate = mr_plan_decode_rate(p, n, &m), rows = (double)n / m, longest = 0, other_row_s = 0;
     int32_t slowest = -1;
     for (int32_t i = 0; i + 1 < plan->n_stages; i++) {
-        const mr_link_facts *link = link_of(facts, plan->stages[i].rank, plan->stages[i + 1].rank);
+        const mr_link_facts *link = hop_of(facts, plan, i);
         double seconds = link->latency_s + rows * row_seconds(facts, link);
         if (seconds > longest) {
             longest = seconds;
@@ -114,11 +132,11 @@ bool mr_plan_slowest_link(const mr_cluster_facts *facts, const mr_plan *plan, co
     if (slowest < 0)
         return false;
     for (int32_t i = 0; i + 1 < plan->n_stages; i++) {
-        double row_s = row_seconds(facts, link_of(facts, plan->stages[i].rank, plan->stages[i + 1].rank));
+        double row_s = row_seconds(facts, hop_of(facts, plan, i));
         other_row_s = i != slowest && row_s > other_row_s ? row_s : other_row_s;
     }
     const mr_plan_stage *from = &plan->stages[slowest];
-    *out = (mr_plan_link){.from = from->rank, .to = from[1].rank, .facts = *link_of(facts, from->rank, from[1].rank)};
+    *out = (mr_plan_link){.from = from->rank, .to = from[1].rank, .facts = *hop_of(facts, plan, slowest)};
     /* The same pipeline, as if the slowest link took no time. */
     mr_pipeline_times without = p->times;
     without.hops_s -= out->facts.latency_s;

@@ -283,7 +283,19 @@ static int32_t count_host_experts(const plan_problem *p, int32_t rank, int32_t f
     return end - low;
 }
 
-static plan_stage_cost place(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement on) {
+/* The placement with no more neurons on the device than config allows: the others count as layers whose neurons are in
+ * the host's memory. */
+static plan_placement limit_neurons(const plan_problem *p, int32_t rank, plan_placement on) {
+    int32_t n = p->config->facts->n_partitions, cold = n - p->config->most_hot_partitions;
+    if (!p->config->limits_neurons || !p->device[rank].has_trunks || cold <= 0)
+        return on;
+    int64_t least = ((int64_t)on.layers * cold + n - 1) / n;
+    on.host_experts = on.host_experts > least ? on.host_experts : (int32_t)least;
+    return on;
+}
+
+static plan_stage_cost place(const plan_problem *p, int32_t rank, int32_t first, int32_t last, plan_placement wish) {
+    const plan_placement on = limit_neurons(p, rank, wish);
     const plan_device *d = &p->device[rank];
     const double *before = p->layer_s + (size_t)rank * ((size_t)p->n_layers + 1);
     int32_t end = first + on.layers, whole_end = end - on.host_experts;

@@ -11,7 +11,7 @@
 
 #include "engine/base/mem.h"
 
-enum { MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20 };
+enum { MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20, MAX_WAYS = 4 * MR_MAX_STAGES * MR_WAYS };
 static const double MAX_SECONDS = 1e6, MAX_MEMORY = 1e18, MAX_SPEED = 1e15;
 
 /* Where in the file the reader is, for its errors. The first error stays: after it nothing more is read. */
@@ -292,6 +292,39 @@ static void read_links(reader *r, json_t *facts, size_t n, plan_file *out) {
     }
 }
 
+/* What was measured of the ways between devices; may be missing. */
+static void read_ways(reader *r, json_t *facts, size_t n_ranks, plan_file *out) {
+    json_t *ways = json_object_get(facts, "ways");
+    if (r->status != MR_OK || !ways)
+        return;
+    size_t n = json_array_size(ways); /* 0 if ways is not an array */
+    if (n < 1 || n > MAX_WAYS)
+        refuse(r, "ways", "should be an array of 1 to %d objects", MAX_WAYS);
+    out->ways = r->status == MR_OK ? mr_alloc_array(n, sizeof *out->ways) : NULL;
+    if (r->status == MR_OK && !out->ways)
+        no_memory(r);
+    for (size_t i = 0; i < n && r->status == MR_OK; i++) {
+        json_t *entry = json_array_get(ways, i);
+        mr_way_facts *w = &out->ways[i];
+        go_to(r, "facts.ways[%zu].", i);
+        w->from = (int32_t)take_int(r, entry, "from", 0, (int64_t)n_ranks - 1);
+        w->to = (int32_t)take_int(r, entry, "to", 0, (int64_t)n_ranks - 1);
+        json_t *name = take(r, entry, "way", JSON_STRING, "the name of a way");
+        int32_t way = name ? mr_way_find(json_string_value(name)) : 0;
+        if (way >= MR_WAYS)
+            refuse(r, "way", "is \"%.40s\", which is no way", json_string_value(name));
+        w->way = (mr_way)way;
+        const char *why = json_string_value(json_object_get(entry, "why"));
+        snprintf(w->why, sizeof w->why, "%s", why ? why : "");
+        if (!why)
+            w->link = (mr_link_facts){take_real(r, entry, "latency_s", 0, MAX_SECONDS),
+                                      take_real(r, entry, "bytes_per_second", 1, MAX_SPEED)};
+    }
+    go_to(r, "facts.");
+    out->facts.ways = out->ways;
+    out->facts.n_ways = (int32_t)n;
+}
+
 static void read_kinds(reader *r, json_t *facts, plan_file *out) {
     json_t *kinds = take(r, facts, "kinds", JSON_ARRAY, "an array with the kind of each layer");
     if (kinds && json_array_size(kinds) != (size_t)out->n_layers)
@@ -330,6 +363,7 @@ static void read_facts(reader *r, json_t *root, plan_file *out) {
         read_rank(r, json_array_get(ranks, i), i, out);
     go_to(r, "facts.");
     read_links(r, facts, n, out);
+    read_ways(r, facts, n, out);
     go_to(r, "%s", "");
     out->has_facts = true;
 }
@@ -394,6 +428,7 @@ void plan_file_deinit(plan_file *f) {
     mr_free(f->kind);
     mr_free(f->ranks);
     mr_free(f->links);
+    mr_free(f->ways);
     *f = (plan_file){0};
 }
 
@@ -408,6 +443,25 @@ mr_status plan_file_check_model(const plan_file *f, const char *path, uint64_t d
                           "%.160s: model.digest is 0x%016" PRIx64 ", but that of this model is 0x%016" PRIx64
                           "; hint: a plan is for one file, make a new plan for this file",
                           path, f->model_digest, digest);
+    return MR_OK;
+}
+
+mr_status plan_file_check_devices(const plan_file *f, const char *path, const mr_model_info *info, mr_err *err) {
+    int32_t n_partitions = mr_model_partitions(info);
+    for (int32_t i = 0; i < f->plan.n_stages; i++) {
+        const mr_plan_stage *s = &f->plan.stages[i];
+        if (s->device_experts > info->n_experts)
+            return mr_err_set(err, MR_E_FORMAT,
+                              "%.160s: stages[%" PRId32 "].device_experts is %" PRId32
+                              ", but layers of this model have %" PRId32 " experts; hint: 0 to %" PRId32,
+                              path, i, s->device_experts, info->n_experts, info->n_experts);
+        if (s->cold_partitions > n_partitions)
+            return mr_err_set(err, MR_E_FORMAT,
+                              "%.160s: stages[%" PRId32 "].cold_partitions is %" PRId32
+                              ", but feed-forward parts of this model have at most %" PRId32
+                              " partitions; hint: 0 to %" PRId32,
+                              path, i, s->cold_partitions, n_partitions, n_partitions);
+    }
     return MR_OK;
 }
 

@@ -34,6 +34,7 @@ typedef struct plan_file {
     uint8_t *kind;
     mr_rank_facts *ranks;
     mr_link_facts *links;
+    mr_way_facts *ways;
 } plan_file;
 
 /* Checks every field: the stages' layers follow each other and cover the model, no rank has two stages, numbers are
@@ -44,6 +45,9 @@ void plan_file_deinit(plan_file *f);
 /* MR_E_FORMAT: the file is not for this model. */
 MR_MUST_USE mr_status plan_file_check_model(const plan_file *f, const char *path, uint64_t digest, int32_t n_layers,
                                             mr_err *err);
+/* MR_E_FORMAT: a device would hold experts or neurons that the model does not have. */
+MR_MUST_USE mr_status plan_file_check_devices(const plan_file *f, const char *path, const mr_model_info *info,
+                                              mr_err *err);
 /* MR_E_INVALID: the plan names a rank beyond n_ranks. Hosts are not compared. */
 MR_MUST_USE mr_status plan_file_check_ranks(const plan_file *f, const char *path, int32_t n_ranks, mr_err *err);
 

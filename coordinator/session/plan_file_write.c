@@ -53,6 +53,23 @@ static json_t *rank_json(const mr_rank_facts *f, int32_t n_kinds) {
     return rank;
 }
 
+/* What was measured of the ways between devices. */
+static json_t *ways_json(const mr_cluster_facts *f) {
+    json_t *ways = json_array();
+    for (int32_t i = 0; i < f->n_ways; i++) {
+        const mr_way_facts *w = &f->ways[i];
+        json_t *way = json_pack("{s:i, s:i, s:s}", "from", w->from, "to", w->to, "way", mr_way_name(w->way));
+        if (mr_way_facts_works(w)) {
+            json_object_set_new(way, "latency_s", json_real(w->link.latency_s));
+            json_object_set_new(way, "bytes_per_second", json_real(w->link.bytes_per_second));
+        } else {
+            json_object_set_new(way, "why", mr_output_json_text(mr_str_from(w->why)));
+        }
+        json_array_append_new(ways, way);
+    }
+    return ways;
+}
+
 static json_t *facts_json(const mr_cluster_facts *f) {
     json_t *kinds = json_array(), *ranks = json_array(), *links = json_array();
     for (int32_t l = 0; l < f->n_layers; l++)
@@ -68,7 +85,11 @@ static json_t *facts_json(const mr_cluster_facts *f) {
         }
         json_array_append_new(links, line);
     }
-    return json_pack("{s:i, s:o, s:o, s:o}", "row_bytes", f->row_bytes, "kinds", kinds, "ranks", ranks, "links", links);
+    json_t *facts =
+        json_pack("{s:i, s:o, s:o, s:o}", "row_bytes", f->row_bytes, "kinds", kinds, "ranks", ranks, "links", links);
+    if (f->n_ways > 0)
+        json_object_set_new(facts, "ways", ways_json(f));
+    return facts;
 }
 
 static json_t *stages_json(const mr_plan *plan, const mr_cluster_facts *facts) {

@@ -234,6 +234,8 @@ static bool has_idle_stages(const mr_session *s) {
 static mr_status measure_plan(mr_session *s, mr_err *err) {
     choose_numbers(s);
     mr_status status = mr_session_facts_measure_here(s, err);
+    if (status == MR_OK && !s->facts.known)
+        return mr_session_choose_ways(s, err);
     return status == MR_OK ? mr_session_facts_predict(s, err) : status;
 }
 
@@ -264,8 +266,6 @@ mr_status mr_session_open(const mr_options *options, mr_session *s, mr_err *err)
         if (status == MR_OK)
             status = measure_plan(s, err);
     }
-    if (status == MR_OK)
-        status = mr_session_choose_ways(s, err);
     return status == MR_OK ? mr_session_facts_choose_chunk(s, err) : status;
 }
 
@@ -442,6 +442,7 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     if (status != MR_OK)
         return status;
     s->is_loaded = true;
+    mr_session_take_ways(s, s->job);
     if (!s->recovery.is_on)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;

@@ -104,6 +104,10 @@ MR_MUST_USE mr_status mr_session_read_gpu_index(mr_session *s, mr_err *err);
 /* Chooses the ways of the plan's activations. Done by mr_session_open. MR_E_UNSUPPORTED: --link wants one that cannot
  * be had. */
 MR_MUST_USE mr_status mr_session_choose_ways(mr_session *s, mr_err *err);
+/* Takes over the ways on which the loaded stages have agreed, where these are others than those of the plan. */
+void mr_session_take_ways(mr_session *s, const mr_job *job);
+/* The ways between devices that --link leaves open: mr_facts_wish.ways. 0: no layer will be on a device. */
+uint32_t mr_session_ways_to_measure(const mr_session *s);
 
 /* MR_E_TOO_LONG: a prompt of n_tokens, and `more` tokens behind it, do not fit the context. */
 MR_MUST_USE mr_status mr_session_check_length(const mr_session *s, int64_t n_tokens, int32_t more, mr_err *err);

@@ -33,6 +33,8 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     mr_status status = plan_file_read(path, out, err);
     if (status == MR_OK)
         status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
+    if (status == MR_OK)
+        status = plan_file_check_devices(out, path, &s->info, err);
     if (status == MR_OK && out->has_facts)
         mr_cluster_facts_set_model(&out->facts, &s->info);
     out->facts.expert_shares = s->facts.expert_shares;
@@ -198,6 +200,7 @@ static mr_facts_wish wish_of(mr_session *s) {
                            .map_weights = mr_options_number(o, MR_OPTION_NO_REPACK) != 0,
                            .fast_numerics = s->devices.is_fast,
                            .anew = mr_options_number(o, MR_OPTION_MEASURE) == MEASURE_ANEW,
+                           .ways = mr_session_ways_to_measure(s),
                            .memory_limit = (uint64_t)mr_options_number(o, MR_OPTION_MEM),
                            .progress = note_measuring,
                            .ctx = &s->bar};
@@ -499,6 +502,8 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to predict a plan");
     if (!f->is_solved && !mr_options_given(s->options, MR_OPTION_PLAN_FILE))
         status = mr_planner_use_devices(&f->planner, &s->plan, err);
+    if (status == MR_OK)
+        status = mr_session_choose_ways(s, err);
     if (status != MR_OK)
         return status;
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "coordinator/console/output_table.h"
-#include "coordinator/session/session.h"
+#include "coordinator/session/session_ways.h"
 #include "engine/gguf/gguf.h"
 
 static const char *plural(int32_t n, const char *one, const char *many) {
@@ -127,17 +127,6 @@ static bool print_devices(const mr_session *s, mr_text_buf *out) {
     return ok;
 }
 
-/* Says which way activations take to or from a device. */
-static bool print_ways(const mr_session *s, mr_text_buf *out) {
-    bool ok = true;
-    for (int32_t i = 0; i + 1 < s->plan.n_stages && ok; i++)
-        if (s->plan.stages[i].device_layers > 0 || s->plan.stages[i + 1].device_layers > 0)
-            ok = mr_output_printf(out, "stage %" PRId32 " to stage %" PRId32 ": activations %s%s\n", i, i + 1,
-                                  s->plan.stages[i].way == MR_WAY_HOST ? "through the host" : "by ",
-                                  s->plan.stages[i].way == MR_WAY_HOST ? "" : mr_way_name(s->plan.stages[i].way));
-    return ok;
-}
-
 mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *err) {
     mr_stage_sizes total = mr_session_total_sizes(s);
     bool ranks = mr_session_facts_host(s, 0) != NULL, foretold = s->facts.prediction != NULL;
@@ -158,7 +147,7 @@ mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *e
     t.failed |= !print_heading(s, out);
     mr_status status = mr_output_table_print(&t, out, err);
     mr_output_table_deinit(&t);
-    if (status == MR_OK && !(print_devices(s, out) && print_ways(s, out)))
+    if (status == MR_OK && !(print_devices(s, out) && mr_session_print_ways(s, out)))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     return status;
 }

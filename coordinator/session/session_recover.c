@@ -156,6 +156,7 @@ static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, i
     out->facts.n_ranks = n;
     out->facts.ranks = out->ranks;
     out->facts.links = out->links;
+    out->facts.n_ways = 0; /* the ways are chosen by all facts */
     return MR_OK;
 }
 
@@ -332,6 +333,7 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
+    mr_session_take_ways(s, job);
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
     if (s->epoch != epoch)

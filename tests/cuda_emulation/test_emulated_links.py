@@ -118,6 +118,56 @@ class Threads(Case):
         self.assertEqual([stage.get("link") for stage in stages], ["nccl", "nccl", None])
 
 
+class Measured(Case):
+    """What was measured of the ways decides, is shown, and is kept in files."""
+    def plan(self, *args, env=None):
+        done = subprocess.run([EMULATED_BIN, "plan", self.model, "-t", "1", *args], capture_output=True, check=False,
+                              env={**environment("n_devices=2"), "MILLRACE_MEASURE": "auto",
+                                   "MILLRACE_CACHE_DIR": self.folder.name, **(env or {})}, timeout=LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+    def measure(self, nccl):
+        saved = self.path("measured")
+        text = self.plan("--backend", "cuda", "--stages", "2", "--save", saved, env={"FAKE_NCCL": nccl})
+        with open(saved, encoding="utf-8") as f:
+            return text, saved, json.load(f)
+
+    def test_a_slow_way(self):
+        text, saved, plan = self.measure("max_delay_us=30000")
+        self.expect_ways(text, "host")
+        self.assertRegex(text, r"through the host \([0-9.e-]+ ms, [0-9.]+ MB/s as measured; "
+                         r"nccl [0-9.]+ ms, [0-9.]+ MB/s\)")
+        ways = {(w["from"], w["to"], w["way"]): w for w in plan["facts"]["ways"]}
+        self.assertEqual(sorted(ways), [(0, 1, "host"), (0, 1, "nccl"), (1, 0, "host"), (1, 0, "nccl")])
+        self.assertGreater(ways[0, 1, "nccl"]["latency_s"], ways[0, 1, "host"]["latency_s"])
+        rates = []
+        for seconds, way in ((1e-9, "nccl"), (100, "host")):
+            for w in plan["facts"]["ways"]:
+                if w["way"] == "nccl":
+                    w.update({"latency_s": seconds, "bytes_per_second": 1e14})
+                else:
+                    w.update({"latency_s": 1, "bytes_per_second": 1e14})
+            with open(saved, "w", encoding="utf-8") as f:
+                json.dump(plan, f)
+            self.expect_ways(self.plan("--plan", saved, "--backend", "cuda"), way)
+            told = json.loads(self.plan("--plan", saved, "--backend", "cuda", "--json"))
+            self.assertEqual(told["plan"][0]["link"], way)
+            self.assertEqual(told["plan"][0]["links"]["nccl"]["latency_s"], seconds)
+            self.assertNotIn("links", told["plan"][1])
+            rates.append(self.rate(told))
+        self.assertGreater(rates[0], rates[1])  # by host it takes 1 s more
+
+    def rate(self, told):
+        return told["predicted"]["decode"][0]["tokens_per_second"]
+
+    def test_a_way_that_fails(self):
+        text, _, plan = self.measure("fail=transfer fail_at=9")
+        self.expect_ways(text, "host")
+        self.assertRegex(text, r"as measured; nccl fails: .*remote error")
+        self.assertIn("remote error", [w["why"] for w in plan["facts"]["ways"] if w["from"] == 0 and "why" in w][0])
+
+
 def is_alive(pid):
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as f:

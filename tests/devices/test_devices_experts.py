@@ -195,7 +195,7 @@ class Experts(unittest.TestCase):
         self.assertIn("stages[0].host_experts is 3, allowed is 0 to 2", error)
         for host, n, status, words in ((0, 1, 1, "stages[0].device_experts is 1, allowed is 0 to 0"),
                                        (2, 4097, 1, "stages[0].device_experts is 4097, allowed is 0 to 4096"),
-                                       (2, 9, 2, "9 experts of each layer on a device, where the model has 8")):
+                                       (2, 9, 1, "stages[0].device_experts is 9, but layers of this model have 8 experts")):
             plan["stages"][0].update({"device_layers": 2, "host_experts": host, "device_experts": n})
             with open(self.path, "w", encoding="utf-8") as f:
                 json.dump(plan, f)

@@ -139,7 +139,8 @@ class Neurons(unittest.TestCase):
             self.write_plan(plan, **stage)
             self.assertIn(words, self.run_it("plan", model, "--plan", self.path, "--backend", "test", status=1))
         self.write_plan(plan, device_layers=1, cold_partitions=PARTITIONS + 1)
-        words = "cold_partitions of the plan is 5, but feed-forward parts of the model have at most 4 partitions"
+        words = "stages[0].cold_partitions is 5, but feed-forward parts of this model have at most 4 partitions"
+        self.assertIn(words, self.run_it("plan", model, "--plan", self.path, "--backend", "test", status=1))
         self.assertIn(words, self.run_it("logits", model, "--ids-file", IDS, "-o", os.devnull, "--plan", self.path,
                                          "--backend", "test", "--measure", "off", status=1))
 

@@ -15,6 +15,7 @@
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
 #include "worker/lobby/probe.h"
+#include "worker/lobby/probe_device.h"
 #include "worker/worker.h"
 
 typedef struct lobby {
@@ -327,24 +328,49 @@ static mr_status answer_headers(lobby *l, mr_err *err) {
     return send_report(l, &answer.base, err);
 }
 
-/* Errors as in answer_measure. */
-static mr_status answer_probe(lobby *l, mr_err *err) {
+/* Between the devices of the two ranks. */
+static mr_status probe_devices(lobby *l, const Millrace__Probe *wish, Millrace__LinkFacts *out, mr_err *err) {
+    const mr_devices *devices = l->config->devices;
+    int32_t holder = devices ? mr_devices_holder(&devices->list) : -1;
+    const mr_probe_device_config probe = {.channel = l->config->channel,
+                                          .peer = (int32_t)wish->peer,
+                                          .epoch = wish->epoch,
+                                          .is_sender = !wish->answers_first,
+                                          .way = (mr_way)(wish->way - 1),
+                                          .device = holder >= 0 ? devices->list.at[holder] : NULL,
+                                          .told_to_end = told_to_end,
+                                          .ctx = l};
+    if (!probe.device || !probe.device->ops->link)
+        return mr_err_set(err, MR_E_UNSUPPORTED, "this rank has no device for links");
+    return mr_probe_device(&probe, &out->latency_s, &out->second_bytes, err);
+}
+
+/* Between the memories of the hosts. */
+static mr_status probe_hosts(lobby *l, const Millrace__Probe *wish, Millrace__LinkFacts *out, mr_err *err) {
     const mr_probe_config probe = {.channel = l->config->channel,
-                                   .peer = (int32_t)l->message->probe->peer,
-                                   .answers_first = l->message->probe->answers_first,
+                                   .peer = (int32_t)wish->peer,
+                                   .answers_first = wish->answers_first,
                                    .told_to_end = told_to_end,
                                    .ctx = l};
+    return mr_probe_link(&probe, &out->latency_s, &out->second_bytes, err);
+}
+
+/* Errors as in answer_measure. */
+static mr_status answer_probe(lobby *l, mr_err *err) {
+    const Millrace__Probe wish = *l->message->probe;
     Millrace__LinkFacts answer = MILLRACE__LINK_FACTS__INIT;
     mr_err problem;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    status = probe.peer >= l->config->coordinator || probe.peer == l->config->channel->self
-                 ? mr_err_set(&problem, MR_E_PROTOCOL, "there is no link to rank %d", (int)probe.peer)
-                 : mr_probe_link(&probe, &answer.latency_s, &answer.second_bytes, &problem);
+    if ((int32_t)wish.peer >= l->config->coordinator || (int32_t)wish.peer == l->config->channel->self)
+        status = mr_err_set(&problem, MR_E_PROTOCOL, "there is no link to rank %d", (int)wish.peer);
+    else
+        status = wish.way > 0 ? probe_devices(l, &wish, &answer, &problem) : probe_hosts(l, &wish, &answer, &problem);
     if (status == MR_E_CANCELLED)
         return how_told(l, err);
-    answer.peer = (uint32_t)probe.peer;
+    answer.peer = wish.peer;
+    answer.way = wish.way;
     answer.status = (uint32_t)status;
     if (status != MR_OK)
         answer.text = problem.text;

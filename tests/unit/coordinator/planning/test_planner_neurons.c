@@ -78,6 +78,27 @@ static void test_hot_neurons_of_an_index(void **state) {
     }
 }
 
+/* The neurons that an index leaves to the host count when the planner looks whether the layers fit there. */
+static void test_an_index_and_short_memory(void **state) {
+    (void)state;
+    static cluster c;
+    mr_err err;
+    make_sparse(&c, 4, 10)->memory_bytes = 1 << 20;
+    c.config.limits_neurons = true;
+    for (int32_t most = 0; most <= 10; most += 5) {
+        mr_plan plan = {.n_stages = 1, .stages = {{.last = 4}}};
+        c.config.most_hot_partitions = most;
+        int32_t n_layers = (4 * (10 - most) + 9) / 10; /* whose neurons the host has */
+        size_t bytes = c.config.memory.stage_bytes + (size_t)n_layers * c.config.memory.layer_bytes[1];
+        c.ranks[0].memory_bytes = bytes;
+        expect_ok(mr_planner_solve(&c.config, &plan, &err), &err);
+        assert_int_equal(plan.stages[0].cold_partitions, 10 - most);
+        expect_ok(mr_planner_check_memory(&c.config, &plan, &err), &err);
+        c.ranks[0].memory_bytes = bytes - 1;
+        assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
+    }
+}
+
 /* The host's memory must have room for the cold neurons. A layer that the device cannot hold whole was not measured. */
 static void test_cold_neurons_in_short_memory(void **state) {
     (void)state;
@@ -103,6 +124,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cold_neurons),
         cmocka_unit_test(test_hot_neurons_of_an_index),
+        cmocka_unit_test(test_an_index_and_short_memory),
         cmocka_unit_test(test_cold_neurons_in_short_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
