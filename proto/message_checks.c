@@ -513,6 +513,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_READY:
         below(&c, "stage", m->ready->stage, limits->n_stages);
         in_range(&c, "way", m->ready->way, 0, MR_WAYS - 1);
+        in_range(&c, "kept_layers", m->ready->kept_layers, 0, MR_MAX_LAYERS);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
         below(&c, "stage", m->failure->stage, limits->n_stages);

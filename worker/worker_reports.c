@@ -48,6 +48,8 @@ mr_status worker_report_ready(worker *w, mr_err *err) {
     ready.kv_bytes = sizes.kv_bytes;
     ready.work_bytes = sizes.work_bytes;
     ready.fetched_bytes = w->config->file_client ? mr_file_client_moved_bytes(w->config->file_client) : 0;
+    ready.kept_layers = (uint32_t)mr_stage_kept_layers(w->stage);
+    ready.loaded_bytes = mr_stage_loaded_bytes(w->stage);
     if (w->out.link) {
         ready.way = (uint32_t)mr_device_link_way(w->out.link);
         ready.why = (char *)(uintptr_t)mr_device_link_why(w->out.link);

@@ -35,6 +35,8 @@ typedef struct mr_job mr_job;
 typedef struct mr_stage_report {
     size_t weight_bytes, kv_bytes, work_bytes;
     uint64_t fetched_bytes; /* of the model file, received from other ranks */
+    uint64_t loaded_bytes;  /* of the weights: the rest was there since an earlier epoch */
+    int32_t kept_layers;    /* layers that were there */
 } mr_stage_report;
 
 /* One incarnation of the pipeline. */

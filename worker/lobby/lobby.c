@@ -25,6 +25,7 @@ typedef struct lobby {
     Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
     mr_file_server *file_server;
     mr_file_client *file_client;
+    mr_weight_store *store; /* the layers of the last stage, for the next one */
     mr_err file_problem; /* why the server, the client or both could not be created */
     mr_status status;    /* error of a peek inside told_to_end */
     mr_err err;
@@ -188,6 +189,7 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .backend = l->config->backend,
                                .devices = l->config->devices,
                                .file_client = l->file_client,
+                               .store = l->store,
                                .file_server = l->file_server,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
@@ -299,6 +301,7 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
+    mr_weight_store_clear(l->store); /* the measurement loads layers of its own */
     status = measure(l, &wish, &answer, &problem);
     if (status == MR_E_CANCELLED)
         return how_told(l, err);
@@ -418,10 +421,13 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
     *out_abandoned = false;
     mr_status status = open_links(&l, err);
     if (status == MR_OK)
+        status = mr_weight_store_create(&l.store, err);
+    if (status == MR_OK)
         status = say_hello(&l, err);
     if (status == MR_OK)
         status = wait_to_be_told(&l, out_abandoned, err);
     end_sharing(&l);
+    mr_weight_store_destroy(l.store);
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);
