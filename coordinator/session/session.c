@@ -10,6 +10,7 @@
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
 #include "coordinator/session/output_json.h"
+#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/synthetic_plan.h"
 #include "engine/base/clock.h"
@@ -442,7 +443,9 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     if (status != MR_OK)
         return status;
     s->is_loaded = true;
-    if (!s->recovery.is_on)
+    if (s->recovery.is_on)
+        session_layers_loaded(s);
+    else
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);

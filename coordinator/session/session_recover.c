@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/session/session_layers.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/link.h"
@@ -26,11 +27,13 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
     r->wishes = mr_alloc_array(n, sizeof *r->wishes);
     if (!r->has_failed || !r->is_drained || !r->wishes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
-    r->is_on = true;
-    return MR_OK;
+    mr_status status = session_layers_init(s, err);
+    r->is_on = status == MR_OK;
+    return status;
 }
 
 void session_recovery_deinit(mr_session *s) {
+    session_layers_deinit(s);
     mr_free(s->recovery.has_failed);
     mr_free(s->recovery.is_drained);
     mr_free(s->recovery.wishes);
@@ -189,7 +192,8 @@ static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr
         return status;
     for (int32_t i = 0; i < plan.n_stages; i++)
         plan.stages[i].rank = living[s->facts.is_solved ? plan.stages[i].rank : i];
-    if (s->facts.known && !s->facts.is_solved) {
+    status = session_layers_keep(s, living, n, &plan, err);
+    if (status == MR_OK && s->facts.known && !s->facts.is_solved) {
         status = mr_planner_use_devices(&s->facts.planner, &plan, err);
         fit_blocks(s, &s->facts.planner, &plan);
     }
@@ -235,13 +239,18 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     do /* the low bits of the lobby, which is epoch 0, are in the tags of its messages */
         s->epoch++;
     while (mr_link_tag(MR_LINK_CONTROL, s->epoch) == mr_link_tag(MR_LINK_CONTROL, 0));
+    session_layers_begin(s);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
                                    .number = s->epoch,
                                    .n_kv_blocks = s->n_kv_blocks,
                                    .times = s->facts.prediction ? &s->facts.prediction->times : NULL};
-    return status == MR_OK ? mr_job_restart(job, &epoch, err) : status;
+    if (status == MR_OK)
+        status = mr_job_restart(job, &epoch, err);
+    if (status == MR_OK)
+        session_layers_loaded(s);
+    return status;
 }
 
 static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
@@ -250,8 +259,10 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
     if (mr_session_print_plan(s, &table, &ignored) == MR_OK)
         mr_output_note_lines(table.data);
     mr_text_buf_deinit(&table);
-    mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, and %" PRId32 " %s on", s->epoch, seconds,
-                   n_sequences, n_sequences == 1 ? "sequence goes" : "sequences go");
+    mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, %" PRId32 " of %" PRId32
+                   " layers were kept, and %" PRId32 " %s on",
+                   s->epoch, seconds, session_layers_n_kept(s), s->info.n_layers, n_sequences,
+                   n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
 /* The present plan goes on. */

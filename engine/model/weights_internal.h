@@ -90,6 +90,7 @@ struct mr_weights {
     const int32_t *expert_order;            /* borrowed, until the weights are loaded; or NULL */
     float rope_magnitude[MR_MODEL_MAX_ROPES];
     mr_weight_store *store;              /* borrowed; NULL: nothing is kept */
+    bool has_taken;                      /* what the store has for it */
     size_t bytes[MR_MAX_BACKENDS];       /* of the buffers of all parts */
     weight_part *parts; /* [PARTS_OUTSIDE_LAYERS + layers of the range]; part PART_CONSTANTS is parts[0] */
     mr_buffer *mapped;                   /* the mapping of the file, if the last backend can read it */
@@ -111,7 +112,7 @@ MR_MUST_USE mr_status weights_take(mr_weights *ws, int32_t part, int32_t b, size
                                    mr_err *err);
 
 /* --- Buffers of parts: weights_parts.c --- */
-/* Takes the buffers that the store has, and creates the others. What is left in the store is freed first. */
+/* Creates the buffers that mr_weights_take_kept has not taken. What is left in the store is freed first. */
 MR_MUST_USE mr_status parts_create(mr_weights *ws, mr_err *err);
 /* Gives the buffers of loaded parts to the store, and frees the others. */
 void parts_destroy(mr_weights *ws);

@@ -66,8 +66,9 @@ static mr_status describe_buffer(mr_weights *ws, int32_t part, int32_t b, mr_err
     return weights_visit(ws, note_mark, &(marks){part, b, out}, err);
 }
 
-mr_status parts_create(mr_weights *ws, mr_err *err) {
+mr_status mr_weights_take_kept(mr_weights *ws, mr_err *err) {
     mr_status status = MR_OK;
+    ws->has_taken = true;
     for (int32_t i = 0; i < count_parts(ws); i++)
         for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++) {
             weight_part *p = &ws->parts[i];
@@ -78,6 +79,11 @@ mr_status parts_create(mr_weights *ws, mr_err *err) {
                 p->at[b]->buffer = weight_store_take(ws->store, p->at[b]);
             p->is_kept[b] = status == MR_OK && p->at[b]->buffer;
         }
+    return status;
+}
+
+mr_status parts_create(mr_weights *ws, mr_err *err) {
+    mr_status status = ws->has_taken ? MR_OK : mr_weights_take_kept(ws, err);
     mr_weight_store_clear(ws->store); /* before memory for others is taken */
     for (int32_t i = 0; i < count_parts(ws); i++)
         for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++) {
