@@ -116,6 +116,7 @@ typedef struct mr_stage_step {
     size_t in_offset, out_offset;
     void (*progress)(void *ctx); /* called between groups of nodes, and while the host waits; may be NULL */
     void *progress_ctx;
+    const atomic_bool *stop; /* as in mr_run: the step then ends with MR_E_CANCELLED; NULL: it cannot be stopped */
 } mr_stage_step;
 enum { MR_STAGE_STEPS = 2 }; /* under way at most */
 
