@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coordinator/planning/plan_keep.h"
+#include "coordinator/session/session_spares.h"
 #include "engine/base/mem.h"
 
 /* A layer each, and the output. */
@@ -13,17 +14,20 @@ static size_t n_columns(const mr_session *s) {
     return (size_t)s->info.n_layers + 1;
 }
 
-static bool *row_of(const mr_session *s, int32_t rank) {
+bool *session_layers_row(const mr_session *s, int32_t rank) {
     return s->recovery.holds + (size_t)rank * n_columns(s);
 }
 
 mr_status session_layers_init(mr_session *s, mr_err *err) {
-    s->recovery.holds = mr_alloc_array((size_t)s->cluster.n_ranks * n_columns(s), sizeof *s->recovery.holds);
-    return s->recovery.holds ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the layers of the ranks");
+    mr_session_recovery *r = &s->recovery;
+    r->holds = mr_alloc_array((size_t)s->cluster.n_ranks * n_columns(s), sizeof *r->holds);
+    r->ordered = mr_alloc_array((size_t)s->cluster.n_ranks * n_columns(s), sizeof *r->ordered);
+    return r->holds && r->ordered ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the layers of the ranks");
 }
 
 void session_layers_deinit(mr_session *s) {
     mr_free(s->recovery.holds);
+    mr_free(s->recovery.ordered);
 }
 
 /* --- A plan that loads little ------------------------------------------------------------------------------------ */
@@ -63,7 +67,7 @@ mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, m
 
 /* --- What the ranks have ----------------------------------------------------------------------------------------- */
 
-static const mr_plan_stage *stage_of(const mr_session *s, int32_t rank) {
+const mr_plan_stage *session_layers_stage(const mr_session *s, int32_t rank) {
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         if (s->plan.stages[i].rank == rank)
             return &s->plan.stages[i];
@@ -79,16 +83,16 @@ static bool is_of(const mr_session *s, const mr_plan_stage *stage, int32_t l) {
 static void free_layers(mr_session *s, int32_t rank) {
     const mr_prepare_order none = {0};
     mr_err ignored;
-    if (memchr(row_of(s, rank), true, n_columns(s)) && !mr_session_cluster_is_lost(&s->cluster, rank))
+    if (memchr(session_layers_row(s, rank), true, n_columns(s)) && !mr_session_cluster_is_lost(&s->cluster, rank))
         (void)!mr_roll_call_prepare(s->cluster.roll, rank, &none, &ignored);
-    memset(row_of(s, rank), 0, n_columns(s) * sizeof(bool));
+    memset(session_layers_row(s, rank), 0, n_columns(s) * sizeof(bool));
 }
 
 void session_layers_begin(mr_session *s) {
     for (int32_t rank = 0; rank < s->cluster.n_ranks; rank++) {
-        const mr_plan_stage *stage = stage_of(s, rank);
-        bool *row = row_of(s, rank);
-        if (!stage)
+        const mr_plan_stage *stage = session_layers_stage(s, rank);
+        bool *row = session_layers_row(s, rank);
+        if (!stage && !session_spares_is_one(s, rank))
             free_layers(s, rank);
         for (int32_t l = 0; l <= s->info.n_layers && stage; l++)
             row[l] = row[l] && is_of(s, stage, l);
@@ -98,7 +102,8 @@ void session_layers_begin(mr_session *s) {
 void session_layers_loaded(mr_session *s) {
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         for (int32_t l = 0; l <= s->info.n_layers; l++)
-            row_of(s, s->plan.stages[i].rank)[l] = is_of(s, &s->plan.stages[i], l);
+            session_layers_row(s, s->plan.stages[i].rank)[l] = is_of(s, &s->plan.stages[i], l);
+    session_spares_prepare(s);
 }
 
 int32_t session_layers_n_kept(const mr_session *s) {

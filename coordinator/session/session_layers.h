@@ -15,6 +15,10 @@ MR_MUST_USE mr_status session_layers_keep(mr_session *s, const int32_t *living, 
 void session_layers_begin(mr_session *s);
 /* All stages of the plan are loaded. */
 void session_layers_loaded(mr_session *s);
+/* Which layers a rank holds, as far as known: [layers + 1], at the end the output. */
+bool *session_layers_row(const mr_session *s, int32_t rank);
+/* The stage of a rank; NULL: it has none. */
+const mr_plan_stage *session_layers_stage(const mr_session *s, int32_t rank);
 /* Layers of the present plan that nobody had to load. */
 int32_t session_layers_n_kept(const mr_session *s);
 

@@ -6,6 +6,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_spares.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/link.h"
@@ -117,6 +118,7 @@ mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err
 
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
+    session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted;
 }
 
@@ -167,8 +169,7 @@ static void fit_blocks(mr_session *s, const mr_planner_config *config, const mr_
     s->n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
 }
 
-/* The fastest plan of these ranks by what was measured, and the KV blocks that fit it. */
-static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
+mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
     part_of_facts part;
     mr_planner_config config = s->facts.planner;
     mr_status status = take_part(s->facts.known, living, n, &part, err);
@@ -177,6 +178,8 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
         status = mr_session_facts_solve_with(s, &config, out, err);
     if (status == MR_OK)
         fit_blocks(s, &config, out);
+    for (int32_t i = 0; i < out->n_stages && status == MR_OK; i++)
+        out->stages[i].rank = living[out->stages[i].rank];
     mr_free(part.ranks);
     mr_free(part.links);
     return status;
@@ -185,14 +188,18 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
 /* Plans for the ranks living[n]. */
 static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr_err *err) {
     mr_plan plan;
+    const int32_t *all = living;
+    int32_t n_all = n, some[MR_MAX_STAGES];
+    n = session_spares_leave_out(s, living, n, some);
+    living = some;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
     mr_status status =
-        s->facts.is_solved ? solve(s, living, n, &plan, err) : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+        s->facts.is_solved ? session_recovery_solve(s, living, n, &plan, err) : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
-    for (int32_t i = 0; i < plan.n_stages; i++)
-        plan.stages[i].rank = living[s->facts.is_solved ? plan.stages[i].rank : i];
-    status = session_layers_keep(s, living, n, &plan, err);
+    for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)
+        plan.stages[i].rank = living[i];
+    status = session_layers_keep(s, all, n_all, &plan, err);
     if (status == MR_OK && s->facts.known && !s->facts.is_solved) {
         status = mr_planner_use_devices(&s->facts.planner, &plan, err);
         fit_blocks(s, &s->facts.planner, &plan);
