@@ -95,8 +95,8 @@ static mr_status gather(worker *w, mr_link_rows *in, mr_link_rows *out, bool *re
     return status;
 }
 
-/* Called between the nodes of a graph, so that messages move while this stage computes. Now and then, looks whether this
- * stage was told to end: a long step then stops. */
+/* Called between the nodes of a graph, so that messages move while this stage computes. Now and then, looks whether
+ * this stage was told to end: a long step then stops. */
 static void make_progress(void *ctx) {
     worker *w = ctx;
     int64_t now_ns = mr_clock_now_ns();

@@ -118,10 +118,9 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_READY:
             job->epoch.stages[report->ready->stage].ready = true;
-            job->epoch.stages[report->ready->stage].report =
-                (mr_stage_report){report->ready->weight_bytes, report->ready->kv_bytes, report->ready->work_bytes,
-                                  report->ready->fetched_bytes, report->ready->loaded_bytes,
-                                  (int32_t)report->ready->kept_layers};
+            job->epoch.stages[report->ready->stage].report = (mr_stage_report){
+                report->ready->weight_bytes,  report->ready->kv_bytes,     report->ready->work_bytes,
+                report->ready->fetched_bytes, report->ready->loaded_bytes, (int32_t)report->ready->kept_layers};
             note_way(job, report->ready);
             break;
         case MILLRACE__REPORT__BODY_SPANS:

@@ -1,5 +1,5 @@
-/* coordinator/planning/plan_keep.c - tries a few orders of the ranks, and finds the cut of each that loads least. Layers
- * times layers times stages are looked at for an order, which takes milliseconds. */
+/* coordinator/planning/plan_keep.c - tries a few orders of the ranks, and finds the cut of each that loads least.
+ * Layers times layers times stages are looked at for an order, which takes milliseconds. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/plan_keep.h"
 
@@ -23,10 +23,10 @@ typedef struct search {
     const mr_keep_wish *w;
     plan_problem problem; /* with a planner */
     mr_plan_prediction *prediction;
-    double most;         /* that a stage may take */
-    cut *cuts;           /* [most stages + 1][n_layers + 1] */
-    double *lacks;       /* [n_layers + 1]: bytes that a rank lacks of the layers before */
-    double *reads;       /* [n_layers + 1]: read_bytes of the layers before */
+    double most;   /* that a stage may take */
+    cut *cuts;     /* [most stages + 1][n_layers + 1] */
+    double *lacks; /* [n_layers + 1]: bytes that a rank lacks of the layers before */
+    double *reads; /* [n_layers + 1]: read_bytes of the layers before */
     int32_t n_order;
     int32_t order[MR_MAX_STAGES]; /* ranks */
     double least_rate;            /* a plan with a lower rate is too slow; with a planner */
@@ -183,8 +183,7 @@ static void order_of(search *s, const mr_plan *plan) {
 /* Replaces the plan by the cut of s->order, if that loads less and is nearly as fast. */
 static void try_order(search *s, mr_plan *plan) {
     mr_plan other;
-    if (s->n_order == 0 || !cut_order(s, &other) ||
-        mr_plan_load_bytes(s->w, &other) >= mr_plan_load_bytes(s->w, plan))
+    if (s->n_order == 0 || !cut_order(s, &other) || mr_plan_load_bytes(s->w, &other) >= mr_plan_load_bytes(s->w, plan))
         return;
     for (int32_t i = 0; i < other.n_stages && s->w->planner; i++) {
         mr_plan_stage *stage = &other.stages[i];

@@ -1,6 +1,6 @@
-/* coordinator/planning/plan_keep.h - a plan for ranks that hold some layers already. Of the plans that are nearly as fast
- * as the best one, it takes the one with the fewest bytes to load: ranks stay where they are in the pipeline, a rank that
- * holds the layers of a lost one takes its place, and cuts move where fewer layers change hands.
+/* coordinator/planning/plan_keep.h - a plan for ranks that hold some layers already. Of the plans that are nearly as
+ * fast as the best one, it takes the one with the fewest bytes to load: ranks stay where they are in the pipeline, a
+ * rank that holds the layers of a lost one takes its place, and cuts move where fewer layers change hands.
  * Owns:    nothing. Threads: pure functions.
  * Errors:  MR_E_NO_MEMORY alone. */
 // SPDX-License-Identifier: Apache-2.0

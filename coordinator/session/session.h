@@ -42,7 +42,7 @@ typedef struct mr_session_recovery {
     int n_granted;                             /* of these */
     int32_t n_malformed;                       /* messages after which the stages began again */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
-    bool *ordered; /* like holds: what spares were told to hold, and have not confirmed */
+    bool *ordered;                             /* like holds: what spares were told to hold, and have not confirmed */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
 } mr_session_recovery;
 

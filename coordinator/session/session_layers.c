@@ -1,5 +1,5 @@
-/* coordinator/session/session_layers.c - notes which layers each rank has in memory. Where the notes are wrong, because a
- * load was stopped, the next plan takes a little longer: a stage that lacks a layer loads it. */
+/* coordinator/session/session_layers.c - notes which layers each rank has in memory. Where the notes are wrong, because
+ * a load was stopped, the next plan takes a little longer: a stage that lacks a layer loads it. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/session_layers.h"
 

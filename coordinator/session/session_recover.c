@@ -193,8 +193,8 @@ static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr
     n = session_spares_leave_out(s, living, n, some);
     living = some;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    mr_status status =
-        s->facts.is_solved ? session_recovery_solve(s, living, n, &plan, err) : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, &plan, err)
+                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)

@@ -111,8 +111,8 @@ static uint64_t ordered_before(const mr_session *s, int32_t rank) {
     uint64_t bytes = 0;
     for (int32_t other = 0; other < rank; other++) {
         const bool *row = s->recovery.ordered + (size_t)other * n;
-        if (!session_spares_is_one(s, other) || !share_memory(mr_session_cluster_rank(&s->cluster, other),
-                                                              mr_session_cluster_rank(&s->cluster, rank)))
+        if (!session_spares_is_one(s, other) ||
+            !share_memory(mr_session_cluster_rank(&s->cluster, other), mr_session_cluster_rank(&s->cluster, rank)))
             continue;
         for (int32_t l = 0; l < s->info.n_layers; l++)
             bytes += row[l] ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;

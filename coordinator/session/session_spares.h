@@ -10,8 +10,8 @@
 int32_t session_spares_wanted(const mr_session *s);
 /* MR_E_INVALID: --spares without --recover, or more spares than ranks can be without. */
 MR_MUST_USE mr_status session_spares_check(const mr_session *s, mr_err *err);
-/* Replaces the fastest plan of all ranks by one without the spares: the ranks to which the fastest plan gives the fewest
- * layers. */
+/* Replaces the fastest plan of all ranks by one without the spares: the ranks to which the fastest plan gives the
+ * fewest layers. */
 MR_MUST_USE mr_status session_spares_solve(mr_session *s, mr_err *err);
 /* Writes the ranks among living[n] that may get a stage after a loss to out: as many as the first plan had, without the
  * spares that hold least. Returns how many there are; without --spares all. */

@@ -60,8 +60,8 @@ size_t mr_weights_kept_bytes(const mr_weights *w);
 /* Called after each tensor, and after each few MiB of a large one. Bytes that are taken from a store are left out of
  * both numbers. Returns false to stop the load. */
 typedef bool mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
-/* Takes what the store has for these weights. mr_weights_load does so first; a caller with several of them takes for all
- * before it loads one. Call once. */
+/* Takes what the store has for these weights. mr_weights_load does so first; a caller with several of them takes for
+ * all before it loads one. Call once. */
 MR_MUST_USE mr_status mr_weights_take_kept(mr_weights *w, mr_err *err);
 /* Loads the tensors that the store does not have. The file pages of a tensor are released once the tensor is repacked.
  * progress may be NULL. MR_E_CANCELLED: progress has returned false; the store gets what was loaded. */

@@ -49,7 +49,8 @@ size_t mr_weight_store_bytes(const mr_weight_store *s) {
 
 static bool is_same(const weight_buffer *a, const weight_buffer *b) {
     return a->home == b->home && a->part == b->part && a->bytes == b->bytes && a->file_bytes == b->file_bytes &&
-           a->n_tensors == b->n_tensors && memcmp(a->tensors, b->tensors, (size_t)a->n_tensors * sizeof *a->tensors) == 0;
+           a->n_tensors == b->n_tensors &&
+           memcmp(a->tensors, b->tensors, (size_t)a->n_tensors * sizeof *a->tensors) == 0;
 }
 
 mr_buffer *weight_store_take(mr_weight_store *s, const weight_buffer *like) {

@@ -5,9 +5,9 @@
  *     mr_weights_load(w, NULL, NULL, err); // takes what is kept, frees the rest of the store, loads what is missing
  *     mr_weights_destroy(w);               // all loaded layers are in the store
  *
- * There is a buffer for each layer, for the embedding, and for the output, on each backend. A buffer fits if its backend
- * is the same, and if it holds the same tensors of the file at the same places. All users of a store have the same model
- * file, and backends that outlive the store.
+ * There is a buffer for each layer, for the embedding, and for the output, on each backend. A buffer fits if its
+ * backend is the same, and if it holds the same tensors of the file at the same places. All users of a store have the
+ * same model file, and backends that outlive the store.
  * Owns:    the buffers that no mr_weights has.
  * Threads: caller serialises.
  * Errors:  create alone: MR_E_NO_MEMORY. */

@@ -89,11 +89,11 @@ struct mr_weights {
     held_experts *held;                     /* [last - first] */
     const int32_t *expert_order;            /* borrowed, until the weights are loaded; or NULL */
     float rope_magnitude[MR_MODEL_MAX_ROPES];
-    mr_weight_store *store;              /* borrowed; NULL: nothing is kept */
-    bool has_taken;                      /* what the store has for it */
-    size_t bytes[MR_MAX_BACKENDS];       /* of the buffers of all parts */
-    weight_part *parts; /* [PARTS_OUTSIDE_LAYERS + layers of the range]; part PART_CONSTANTS is parts[0] */
-    mr_buffer *mapped;                   /* the mapping of the file, if the last backend can read it */
+    mr_weight_store *store;        /* borrowed; NULL: nothing is kept */
+    bool has_taken;                /* what the store has for it */
+    size_t bytes[MR_MAX_BACKENDS]; /* of the buffers of all parts */
+    weight_part *parts;            /* [PARTS_OUTSIDE_LAYERS + layers of the range]; part PART_CONSTANTS is parts[0] */
+    mr_buffer *mapped;             /* the mapping of the file, if the last backend can read it */
 };
 
 /* Looks up and checks all tensors of the stage, and makes the constants. */
@@ -118,8 +118,8 @@ MR_MUST_USE mr_status parts_create(mr_weights *ws, mr_err *err);
 void parts_destroy(mr_weights *ws);
 /* After a load on a device has failed: no buffer that was to be loaded has its tensors for certain. */
 void parts_forget_loads(mr_weights *ws);
-/* The part whose buffer on backend b has the tensors of this part: for backends that keep the address of the source, the
- * one of the constants. */
+/* The part whose buffer on backend b has the tensors of this part: for backends that keep the address of the source,
+ * the one of the constants. */
 int32_t part_on(const mr_weights *ws, int32_t part, int32_t b);
 mr_buffer *part_buffer(const mr_weights *ws, int32_t part, int32_t b);
 /* Whether the tensor has to be loaded on backend b. */

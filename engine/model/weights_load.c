@@ -12,8 +12,8 @@
 #include "engine/tensor/quant.h"
 
 enum {
-    AHEAD_BYTES = 64 << 20,  /* how far the file is read ahead while loading */
-    PIECE_BYTES = 4 << 20,   /* of a tensor at a time; more only where a panel has more */
+    AHEAD_BYTES = 64 << 20, /* how far the file is read ahead while loading */
+    PIECE_BYTES = 4 << 20,  /* of a tensor at a time; more only where a panel has more */
 };
 
 typedef struct load_state {

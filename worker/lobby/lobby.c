@@ -28,8 +28,8 @@ typedef struct lobby {
     mr_file_client *file_client;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
     int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
-    mr_err file_problem; /* why the server, the client or both could not be created */
-    mr_status status;    /* error of a peek inside told_to_end */
+    mr_err file_problem;    /* why the server, the client or both could not be created */
+    mr_status status;       /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
 

@@ -8,9 +8,8 @@
 enum { SOME_CONTEXT = 1 }; /* of the constants, which no store keeps */
 
 void mr_prepare_read(const Millrace__Prepare *message, mr_prepare_wish *out) {
-    *out = (mr_prepare_wish){.map_weights = message->map_weights,
-                             .fast_numerics = message->fast_numerics,
-                             .n = (int32_t)message->n_stages};
+    *out = (mr_prepare_wish){
+        .map_weights = message->map_weights, .fast_numerics = message->fast_numerics, .n = (int32_t)message->n_stages};
     for (int32_t i = 0; i < out->n; i++) {
         const Millrace__StageRange *s = message->stages[i];
         out->stages[i] = (mr_prepare_stage){.range = {(int32_t)s->first_layer, (int32_t)s->last_layer},

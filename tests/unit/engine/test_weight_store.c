@@ -1,5 +1,5 @@
-/* Weights that outlive their stage: a later stage takes the layers that fit, loads the others, and has the same bytes as
- * a stage that loads all of them. */
+/* Weights that outlive their stage: a later stage takes the layers that fit, loads the others, and has the same bytes
+ * as a stage that loads all of them. */
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
