@@ -41,6 +41,8 @@
 #ifndef MR_BACKENDS_BACKEND_H
 #define MR_BACKENDS_BACKEND_H
 
+#include <stdatomic.h>
+
 #include "engine/base/status.h"
 #include "engine/tensor/tensor.h"
 
@@ -130,7 +132,14 @@ typedef struct mr_run {
     int32_t n_rows[MR_ROWS_KINDS]; /* mr_graph_run fills in the count of MR_ROWS_SLOTS */
     void (*progress)(void *ctx); /* called by the submitting thread between groups of nodes, or NULL; must not block */
     void *progress_ctx;
+    /* Once it is true, a backend in the host's memory leaves out the groups that have not begun, and submit returns
+     * MR_E_CANCELLED. progress may set it. NULL: the run cannot be stopped. */
+    const atomic_bool *stop;
 } mr_run;
+
+static inline bool mr_run_is_stopped(const mr_run *run) {
+    return run->stop && atomic_load_explicit(run->stop, memory_order_relaxed);
+}
 
 /* The nodes of a program; both arrays are borrowed until program_destroy. Nodes are sorted by group. Tensors are
  * placed. */

@@ -157,6 +157,26 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     }
 }
 
+static void check_prepare(checks *c, const Millrace__Prepare *m) {
+    uint32_t next_layer = 0;
+    in_range(c, "the number of stages", m->n_stages, 0, MR_MAX_STAGES);
+    c->item = "stage";
+    for (size_t i = 0; i < m->n_stages && c->status == MR_OK; i++) {
+        const Millrace__StageRange *s = m->stages[i];
+        c->item_idx = i;
+        known_fields(c, &s->base);
+        in_range(c, "first_layer", s->first_layer, next_layer, MR_MAX_LAYERS);
+        in_range(c, "last_layer", s->last_layer, (uint64_t)s->first_layer + 1, MR_MAX_LAYERS);
+        in_range(c, "device_layers", s->device_layers, 0, (uint64_t)s->last_layer - s->first_layer);
+        in_range(c, "host_experts", s->host_experts, 0, s->device_layers);
+        in_range(c, "device_experts", s->device_experts, 0, s->host_experts > 0 ? MR_MAX_EXPERTS : 0);
+        in_range(c, "the number of held_experts", s->n_held_experts, 0, 0);
+        in_range(c, "cold_partitions", s->cold_partitions, 0, s->device_layers > 0 ? MR_MAX_PARTITIONS : 0);
+        next_layer = s->last_layer;
+    }
+    c->item = NULL;
+}
+
 static void check_measure(checks *c, const Millrace__Measure *m) {
     known_kv_type(c, m->kv_type);
     in_range(c, "max_rows", m->max_rows, 1, MR_MAX_STEP_ROWS);
@@ -323,6 +343,9 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_MEASURE:
         check_measure(&c, m->measure);
+        break;
+    case MILLRACE__CONTROL__BODY_PREPARE:
+        check_prepare(&c, m->prepare);
         break;
     case MILLRACE__CONTROL__BODY_PROBE:
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
@@ -516,6 +539,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_READY:
         below(&c, "stage", m->ready->stage, limits->n_stages);
         in_range(&c, "way", m->ready->way, 0, MR_WAYS - 1);
+        in_range(&c, "kept_layers", m->ready->kept_layers, 0, MR_MAX_LAYERS);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
         below(&c, "stage", m->failure->stage, limits->n_stages);
@@ -525,6 +549,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_PROGRESS:
         below(&c, "stage", m->progress->stage, limits->n_stages);
         in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
+        break;
+    case MILLRACE__REPORT__BODY_HELD:
+        rank_status(&c, m->held->status);
         break;
     case MILLRACE__REPORT__BODY_PONG:
         int_in_range(&c, "clock_ns", m->pong->clock_ns, 0, MAX_CLOCK_NS);

@@ -31,13 +31,15 @@ static void note_fetched(void *ctx, size_t done_bytes, size_t total_bytes) {
         worker_report_progress(w, done_bytes, total_bytes + w->layer_bytes);
 }
 
-/* Called after each tensor. Serves the file to other ranks for as long as loading took since the last call. */
-static void note_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
+/* Called after each part of a tensor. Serves the file to other ranks for as long as loading took since the last call.
+ * false: this stage was told to end. */
+static bool note_loaded(void *ctx, size_t done_bytes, size_t total_bytes) {
     worker *w = ctx;
     mr_channel_progress(w->config->channel);
     mr_file_server_serve(w->config->file_server, mr_clock_now_ns() - w->served_ns);
     w->served_ns = mr_clock_now_ns();
     worker_report_progress(w, w->fetch_bytes + done_bytes, w->fetch_bytes + total_bytes);
+    return !worker_told_to_end(w);
 }
 
 static bool told_to_end_fetch(void *ctx) {
@@ -202,6 +204,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
                               .expert_order = w->expert_order,
+                              .store = w->config->store,
                               .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};

@@ -13,6 +13,7 @@
 
 #include "backends/backend.h"
 #include "engine/base/status.h"
+#include "engine/model/weight_store.h"
 #include "proto/channel.h"
 #include "worker/files/file_client.h"
 #include "worker/files/file_server.h"
@@ -27,6 +28,7 @@ typedef struct mr_worker_config {
     const mr_devices *devices; /* preferred to the backend; NULL: none */
     /* Fetches the layers of the stage if this host does not have the model file; else NULL. */
     mr_file_client *file_client;
+    mr_weight_store *store;      /* keeps the layers of the stage for later stages; NULL: they are freed */
     mr_file_server *file_server; /* served until the first step comes; NULL: this rank serves no file */
     const mr_err *problem;       /* why this stage cannot start: reported at once; NULL: no problem is known */
     atomic_bool *runs_steps;     /* true while the stage is loaded and runs or waits for steps; NULL: nobody asks */

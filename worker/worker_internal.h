@@ -69,6 +69,8 @@ typedef struct worker {
     uint64_t in_bytes, out_bytes; /* activations received and sent */
     mr_phase waits_for;           /* the phase in which the pending step waits */
     bool stop;
+    atomic_bool must_stop; /* the step under way: this stage was told to end */
+    int64_t looked_ns;     /* when a step has last looked whether it was */
 } worker;
 
 static inline bool worker_is_head(const worker *w) {

@@ -5,6 +5,8 @@
 #include "worker/stage/step.h"
 #include "worker/worker_internal.h"
 
+enum { LOOK_NS = 5000000 }; /* between two looks for a message that ends this stage, while it computes */
+
 /* Prefixes err with the name of the peer that sent the message. */
 static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
     char name[MR_CHANNEL_NAME_BYTES];
@@ -93,9 +95,17 @@ static mr_status gather(worker *w, mr_link_rows *in, mr_link_rows *out, bool *re
     return status;
 }
 
-/* Called between the nodes of a graph, so that messages move while this stage computes. */
-static void make_progress(void *channel) {
-    mr_channel_progress(channel);
+/* Called between the nodes of a graph, so that messages move while this stage computes. Now and then, looks whether
+ * this stage was told to end: a long step then stops. */
+static void make_progress(void *ctx) {
+    worker *w = ctx;
+    int64_t now_ns = mr_clock_now_ns();
+    mr_channel_progress(w->config->channel);
+    if (now_ns - w->looked_ns < LOOK_NS)
+        return;
+    w->looked_ns = now_ns;
+    if (worker_told_to_end(w))
+        atomic_store(&w->must_stop, true);
 }
 
 mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
@@ -118,8 +128,9 @@ mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
                                 .in_offset = in.device_offset,
                                 .out_buffer = w->out.link && !out.host ? w->out.slots : NULL,
                                 .out_offset = out.device_offset,
-                                .progress = w->config->channel->ops->progress ? make_progress : NULL,
-                                .progress_ctx = w->config->channel};
+                                .progress = make_progress,
+                                .progress_ctx = w,
+                                .stop = &w->must_stop};
     if (status == MR_OK)
         status = mr_stage_start(w->stage, &step, err);
     if (status != MR_OK)

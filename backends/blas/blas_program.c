@@ -181,6 +181,8 @@ static void run_block(const blas_node *b, int32_t n_rows, int32_t idx, float *sc
 static int32_t count_blocks(void *ctx, int32_t group) {
     mr_program *p = ctx;
     int32_t n = 0;
+    if (mr_run_is_stopped(p->run))
+        return 0;
     for (int32_t i = p->group_first[group]; i < p->group_first[group + 1]; i++) {
         blas_node *b = &p->nodes[i];
         b->n_blocks = real_rows(b, p->run) == 0 ? 0 : (b->w->ne[1] + b->block_rows - 1) / b->block_rows;
@@ -203,7 +205,6 @@ static void call_progress(void *ctx) {
 }
 
 mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
-    (void)err;
     p->run = run;
     mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
                                             .count = count_blocks,
@@ -211,6 +212,8 @@ mr_status blas_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence
                                             .progress = run->progress ? call_progress : NULL,
                                             .ctx = p});
     p->run = NULL;
+    if (mr_run_is_stopped(run))
+        return mr_err_set(err, MR_E_CANCELLED, "the run was stopped");
     *out = mr_host_fence(be);
     return MR_OK;
 }

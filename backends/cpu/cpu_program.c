@@ -142,6 +142,8 @@ static int32_t count_tasks(void *ctx, int32_t idx) {
     mr_program *p = ctx;
     const group *g = &p->groups[idx];
     int32_t n = 0;
+    if (mr_run_is_stopped(p->run))
+        return 0;
     if (p->be->ahead && p->n_ranges > 0)
         mr_readahead_post(p->be->ahead, p->ranges, p->n_ranges, g->range % p->n_ranges);
     for (int32_t i = g->first; i < g->last; i++) {
@@ -165,7 +167,6 @@ static void call_progress(void *ctx) {
 }
 
 mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence *out, mr_err *err) {
-    (void)err;
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_make(p->be, p->cuts[i], run);
     p->run = run;
@@ -176,8 +177,10 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
                                             .run = run_task,
                                             .progress = run->progress ? call_progress : NULL,
                                             .ctx = p});
-    cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
     p->run = NULL;
+    if (mr_run_is_stopped(run))
+        return mr_err_set(err, MR_E_CANCELLED, "the run was stopped");
+    cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
     *out = mr_host_fence(be);
     return MR_OK;
 }

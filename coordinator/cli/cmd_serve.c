@@ -145,6 +145,12 @@ static void on_recovery(void *ctx, bool begins) {
     mr_serve_trace_begin(s->trace, &s->session);
 }
 
+/* The session's on_spares. */
+static void on_spares(void *ctx) {
+    mr_err ignored;
+    (void)!mr_serve_publish_plan(ctx, &ignored); /* else /plan shows less than the spares hold */
+}
+
 static mr_status load(mr_serve *s, mr_err *err) {
     mr_status status = mr_session_open(s->options, &s->session, err);
     s->session.on_loaded = on_loaded;
@@ -154,6 +160,7 @@ static mr_status load(mr_serve *s, mr_err *err) {
     s->session.interrupted = is_over;
     s->session.on_recovery = on_recovery;
     s->session.on_recovery_ctx = s;
+    s->session.on_spares = on_spares;
     if (status == MR_OK)
         status = mr_vocab_load(s->session.gguf, &s->tok, err);
     if (status == MR_OK)

@@ -37,6 +37,8 @@ typedef struct mr_stage_report {
     uint64_t fetched_bytes; /* of the model file, received from other ranks */
     uint64_t left_bytes;    /* of mr_channel_left_bytes */
     mr_way way;             /* of its activations to the next stage, after all */
+    uint64_t loaded_bytes;  /* of the weights: the rest was there since an earlier epoch */
+    int32_t kept_layers;    /* layers that were there */
 } mr_stage_report;
 
 /* One incarnation of the pipeline. */

@@ -124,6 +124,8 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
                                   .work_bytes = report->ready->work_bytes,
                                   .fetched_bytes = report->ready->fetched_bytes,
                                   .left_bytes = report->ready->left_bytes,
+                                  .loaded_bytes = report->ready->loaded_bytes,
+                                  .kept_layers = (int32_t)report->ready->kept_layers,
                                   .way = (mr_way)report->ready->way};
             note_way(job, report->ready);
             break;

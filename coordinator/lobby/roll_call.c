@@ -103,6 +103,11 @@ mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCa
     if (status != MR_OK || !payload)
         return status;
     status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);
+    if (status == MR_OK && (*out)->body_case == MILLRACE__REPORT__BODY_HELD) {
+        roll_call_note_held(r, rank, (*out)->held);
+        *out = NULL;
+        return mr_inbox_release(r->hello[rank], err);
+    }
     if (status == MR_OK && (*out)->body_case != due)
         status = mr_err_set(err, MR_E_PROTOCOL, "it sent report %d where report %d was due", (int)(*out)->body_case,
                             (int)due);

@@ -12,6 +12,7 @@
 
 #include "backends/digest/digest.h"
 #include "coordinator/planning/hop_ways.h"
+#include "coordinator/planning/plan.h"
 #include "proto/channel.h"
 
 /* A part of the model file. A whole file is one part. */
@@ -20,6 +21,14 @@ typedef struct mr_rank_part {
     uint64_t header_bytes, digest;
     uint32_t n_tensors; /* of all parts, as this part says; 0: it does not say */
 } mr_rank_part;
+
+/* What a rank without a stage holds of the weights. */
+typedef struct mr_rank_held {
+    uint32_t number;  /* of the last mr_roll_call_prepare */
+    bool is_known;    /* the rank has answered it */
+    mr_status status; /* MR_OK: it holds all that was asked for */
+    uint64_t bytes, loaded_bytes;
+} mr_rank_held;
 
 /* A rank, as its hello describes it. */
 typedef struct mr_rank_info {
@@ -35,7 +44,15 @@ typedef struct mr_rank_info {
     mr_digest digest;    /* of what its CPU computes */
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
     mr_rank_part *parts; /* [n_parts] */
+    mr_rank_held held;
 } mr_rank_info;
+
+/* Which layers a rank is to hold, as stages of a plan. */
+typedef struct mr_prepare_order {
+    int32_t n_stages; /* 0: none */
+    const mr_plan_stage *stages;
+    bool map_weights, fast_numerics;
+} mr_prepare_order;
 
 typedef struct mr_roll_call mr_roll_call;
 
@@ -70,6 +87,10 @@ MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank,
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
 /* Tells a rank to give up its stage, if it has one, and to wait in the lobby. */
 MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
+/* Tells a rank without a stage to hold these layers, and no others. It loads them while other ranks run. */
+MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
+/* Takes the rank's answer to mr_roll_call_prepare, if it has come, into mr_roll_call_info. */
+MR_MUST_USE mr_status mr_roll_call_hear(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells all ranks to end, and waits until the messages are received, until deadline_ns at most. abandon: a rank is
  * lost, so the other ranks must not wait for it. Call once. */
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns);

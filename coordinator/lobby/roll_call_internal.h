@@ -18,10 +18,12 @@ struct mr_roll_call {
     mr_rank_part *parts; /* [n_parts]: each as the first rank that has it says */
 };
 
-/* The next report of one rank, in the arena; NULL: none has come. MR_E_PROTOCOL: the report is of another kind than
- * due. */
+/* The next report of one rank, in the arena; NULL: none has come. A Held is noted, and not returned. MR_E_PROTOCOL: the
+ * report is of another kind than due. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
+/* Notes what a rank holds. An answer to an earlier message is ignored. */
+void roll_call_note_held(mr_roll_call *r, int32_t rank, const Millrace__Held *m);
 /* Notes the parts that the hello of a rank names. */
 MR_MUST_USE mr_status roll_call_note_parts(mr_roll_call *r, int32_t rank, const Millrace__Hello *h, mr_err *err);
 /* Compares the parts that a rank has with those of the first ranks that have them. */

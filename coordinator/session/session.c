@@ -10,7 +10,9 @@
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
 #include "coordinator/session/output_json.h"
+#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_spares.h"
 #include "coordinator/session/synthetic_plan.h"
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
@@ -70,6 +72,8 @@ static mr_status take_plan(mr_session *s, mr_err *err) {
 static mr_status solve_plan(mr_session *s, mr_err *err) {
     mr_status status = mr_session_facts_solve(s, &s->plan, err);
     if (status == MR_OK)
+        status = session_spares_solve(s, err);
+    if (status == MR_OK)
         mr_plan_weigh(s->gguf, &s->info, &s->plan);
     return status;
 }
@@ -91,9 +95,13 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
                           "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
                           "; hint: one of the two is enough",
                           cut->n + 1, stages->number);
+    mr_status spares = session_spares_check(s, err);
+    if (spares != MR_OK)
+        return spares;
     if (s->facts.plan_from.has_plan)
         return take_plan(s, err);
     int32_t n_ranks = mr_session_facts_n_ranks(s), n = mr_session_facts_usual_stages(s);
+    n -= session_spares_wanted(s);
     n = n < s->info.n_layers ? n : s->info.n_layers;
     if (cut->given || stages->given)
         n = cut->given ? cut->n + 1 : (int32_t)stages->number;
@@ -102,6 +110,10 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
         n = stages->given ? (int32_t)stages->number : n_ranks > 1 ? n_ranks : synthetic_plan_count(synthetic);
     if ((n_ranks > 1 || s->facts.known) && n > n_ranks) /* known facts are of ranks here: threads are measured later */
         return too_many_stages(s, n, err);
+    if (n > n_ranks - session_spares_wanted(s) && n_ranks > 1)
+        return mr_err_set(err, MR_E_INVALID,
+                          "%" PRId32 " stages and %" PRId32 " spares need as many ranks, but there are %" PRId32, n,
+                          session_spares_wanted(s), n_ranks);
     if (synthetic)
         return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
                           : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);
@@ -443,7 +455,9 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         return status;
     s->is_loaded = true;
     mr_session_take_ways(s, s->job);
-    if (!s->recovery.is_on)
+    if (s->recovery.is_on)
+        session_layers_loaded(s);
+    else
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);

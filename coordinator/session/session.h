@@ -42,6 +42,8 @@ typedef struct mr_session_recovery {
     int n_granted;                             /* of these */
     int32_t n_malformed;                       /* messages after which the stages began again */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
+    bool *ordered;                             /* like holds: what spares were told to hold, and have not confirmed */
+    bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
 } mr_session_recovery;
 
 typedef struct mr_session {
@@ -84,6 +86,7 @@ typedef struct mr_session {
     /* With --recover: ranks are lost, and plan and sizes change between the two calls. May be NULL. */
     void (*on_recovery)(void *ctx, bool begins);
     void *on_recovery_ctx;
+    void (*on_spares)(void *ctx); /* a spare has loaded layers; ctx is on_recovery_ctx; may be NULL */
 } mr_session;
 
 /* The path of the model file that MODEL or --demo names; to be freed by the caller. */

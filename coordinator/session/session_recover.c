@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_spares.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/link.h"
@@ -29,11 +31,13 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
     r->wishes = mr_alloc_array(n, sizeof *r->wishes);
     if (!r->has_failed || !r->is_drained || !r->wishes)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
-    r->is_on = true;
-    return MR_OK;
+    mr_status status = session_layers_init(s, err);
+    r->is_on = status == MR_OK;
+    return status;
 }
 
 void session_recovery_deinit(mr_session *s) {
+    session_layers_deinit(s);
     mr_free(s->recovery.has_failed);
     mr_free(s->recovery.is_drained);
     mr_free(s->recovery.wishes);
@@ -117,6 +121,7 @@ mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err
 
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
+    session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted;
 }
 
@@ -168,8 +173,7 @@ static void fit_blocks(mr_session *s, const mr_planner_config *config, const mr_
     s->n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
 }
 
-/* The fastest plan of these ranks by what was measured, and the KV blocks that fit it. */
-static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
+mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
     part_of_facts part;
     mr_planner_config config = s->facts.planner;
     mr_status status = take_part(s->facts.known, living, n, &part, err);
@@ -178,6 +182,8 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
         status = mr_session_facts_solve_with(s, &config, out, err);
     if (status == MR_OK)
         fit_blocks(s, &config, out);
+    for (int32_t i = 0; i < out->n_stages && status == MR_OK; i++)
+        out->stages[i].rank = living[out->stages[i].rank];
     mr_free(part.ranks);
     mr_free(part.links);
     return status;
@@ -186,14 +192,19 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, mr_plan 
 /* Plans for the ranks living[n]. */
 static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr_err *err) {
     mr_plan plan;
+    const int32_t *all = living;
+    int32_t n_all = n, some[MR_MAX_STAGES];
+    n = session_spares_leave_out(s, living, n, some);
+    living = some;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    mr_status status =
-        s->facts.is_solved ? solve(s, living, n, &plan, err) : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, &plan, err)
+                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
-    for (int32_t i = 0; i < plan.n_stages; i++)
-        plan.stages[i].rank = living[s->facts.is_solved ? plan.stages[i].rank : i];
-    if (s->facts.known && !s->facts.is_solved) {
+    for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)
+        plan.stages[i].rank = living[i];
+    status = session_layers_keep(s, all, n_all, &plan, err);
+    if (status == MR_OK && s->facts.known && !s->facts.is_solved) {
         status = mr_planner_use_devices(&s->facts.planner, &plan, err);
         fit_blocks(s, &s->facts.planner, &plan);
     }
@@ -239,13 +250,18 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     do /* the low bits of the lobby, which is epoch 0, are in the tags of its messages */
         s->epoch++;
     while (mr_link_tag(MR_LINK_CONTROL, s->epoch) == mr_link_tag(MR_LINK_CONTROL, 0));
+    session_layers_begin(s);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
                                    .number = s->epoch,
                                    .n_kv_blocks = s->n_kv_blocks,
                                    .times = s->facts.prediction ? &s->facts.prediction->times : NULL};
-    return status == MR_OK ? mr_job_restart(job, &epoch, err) : status;
+    if (status == MR_OK)
+        status = mr_job_restart(job, &epoch, err);
+    if (status == MR_OK)
+        session_layers_loaded(s);
+    return status;
 }
 
 static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
@@ -254,8 +270,10 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
     if (mr_session_print_plan(s, &table, &ignored) == MR_OK)
         mr_output_note_lines(table.data);
     mr_text_buf_deinit(&table);
-    mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, and %" PRId32 " %s on", s->epoch, seconds,
-                   n_sequences, n_sequences == 1 ? "sequence goes" : "sequences go");
+    mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, %" PRId32 " of %" PRId32
+                   " layers were kept, and %" PRId32 " %s on",
+                   s->epoch, seconds, session_layers_n_kept(s), s->info.n_layers, n_sequences,
+                   n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
 /* Says how much memory the messages of former epochs hold, if they hold much. */

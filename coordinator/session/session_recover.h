@@ -15,6 +15,9 @@ void session_recovery_deinit(mr_session *s);
  * stage fails gets no stage any more. After a malformed message the same ranks begin again, some times. With MR_OK:
  * grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all layers. */
 MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
+/* The fastest plan of the ranks living[n] by what was measured, and the KV blocks that fit it. */
+MR_MUST_USE mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out,
+                                             mr_err *err);
 /* As mr_job_config.wants_restart: whether there are such wishes. */
 bool session_wants_restart(void *ctx);
 

@@ -213,7 +213,8 @@ static mr_status queue_end(mr_graph_flight *f, mr_err *err) {
 static mr_status advance(mr_graph_flight *f, int64_t deadline_ns, mr_err *err) {
     mr_status status = MR_OK;
     while (f->split < f->g->n_splits && status == MR_OK)
-        status = run_split(f, deadline_ns, err);
+        status = mr_run_is_stopped(&f->run) ? mr_err_set(err, MR_E_CANCELLED, "the run was stopped")
+                                            : run_split(f, deadline_ns, err);
     if (status == MR_OK && !f->is_queued)
         status = queue_end(f, err);
     for (int32_t b = 0; b < f->g->backends.n && status == MR_OK; b++) {

@@ -15,6 +15,7 @@
 #include "engine/gguf/model_info.h"
 #include "engine/graph/graph.h"
 #include "engine/kv/kv_store.h"
+#include "engine/model/weight_store.h"
 
 typedef struct mr_layer_range {
     int32_t first, last; /* [first, last) */
@@ -35,6 +36,7 @@ typedef struct mr_weights_desc {
      * order. The layout is that of mr_weights_renew_experts. Borrowed until mr_weights_load returns; NULL:
      * ascending. */
     const int32_t *expert_order;
+    mr_weight_store *store; /* keeps loaded layers when the weights are destroyed; borrowed; NULL: they are freed */
 } mr_weights_desc;
 
 /* Looks up and checks the tensors of a range, chooses the backends that hold each tensor, and computes the bytes that
@@ -49,8 +51,20 @@ size_t mr_weights_bytes_on(const mr_weights *w, int32_t b);
 /* The largest matrix of this type in the file among the matrices of the last backend that products read, those of
  * experts and heads left out; NULL for none. */
 const mr_gguf_tensor *mr_weights_largest(const mr_weights *w, mr_type type);
-/* Loads the tensors. The file pages of a tensor are released once the tensor is repacked. progress may be NULL. */
-typedef void mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
+/* The memory of backend b in whole pages, if its buffers are in the host's memory: one buffer for each layer, for the
+ * embedding, for the output, and for constants. */
+size_t mr_weights_page_bytes(const mr_weights *w, int32_t b);
+/* Layers and bytes that mr_weights_load has taken from the store. */
+int32_t mr_weights_kept_layers(const mr_weights *w);
+size_t mr_weights_kept_bytes(const mr_weights *w);
+/* Called after each tensor, and after each few MiB of a large one. Bytes that are taken from a store are left out of
+ * both numbers. Returns false to stop the load. */
+typedef bool mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
+/* Takes what the store has for these weights. mr_weights_load does so first; a caller with several of them takes for
+ * all before it loads one. Call once. */
+MR_MUST_USE mr_status mr_weights_take_kept(mr_weights *w, mr_err *err);
+/* Loads the tensors that the store does not have. The file pages of a tensor are released once the tensor is repacked.
+ * progress may be NULL. MR_E_CANCELLED: progress has returned false; the store gets what was loaded. */
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
 
 /* Exchanges at most `most` of the experts that a device holds (mr_backends.device_experts), so that it comes to hold

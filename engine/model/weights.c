@@ -140,12 +140,25 @@ static bool is_wanted(const mr_weights *ws, const weight *w, int32_t home, int32
     return !weight_is_matrix(w) && (b == last || (w->values && !device.host_addressable && has_layers(ws, b)));
 }
 
-mr_status weights_take(mr_weights *ws, int32_t b, size_t bytes, size_t *out_offset, mr_err *err) {
-    *out_offset = ws->bytes[b];
-    if (mr_add_size(ws->bytes[b], mr_round_up(bytes, describe(ws, b).alignment), &ws->bytes[b]))
+mr_status weights_take(mr_weights *ws, int32_t part, int32_t b, size_t bytes, size_t *out_offset, mr_err *err) {
+    size_t whole = mr_round_up(bytes, describe(ws, b).alignment);
+    weight_part *p = &ws->parts[part_on(ws, part, b)];
+    *out_offset = p->bytes[b];
+    if (mr_add_size(ws->bytes[b], whole, &ws->bytes[b])) {
+        p->bytes[b] += whole;
         return MR_OK;
+    }
     return mr_err_set(err, MR_E_TOO_LONG, "the weights of layers %d to %d are too large", ws->range.first,
                       ws->range.last);
+}
+
+/* Notes which part each tensor belongs to. */
+static void assign_parts(mr_weights *ws) {
+    ws->token_embd.part = PART_EMBEDDING - PART_CONSTANTS;
+    ws->output_norm.part = ws->output.part = PART_OUTPUT - PART_CONSTANTS;
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
+        for (int s = 0; s < LAYER_SLOTS; s++)
+            ws->layers[l][s].part = PARTS_OUTSIDE_LAYERS + l;
 }
 
 static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
@@ -162,11 +175,13 @@ static mr_status assign_places(mr_weights *ws, weight *w, void *ctx, mr_err *err
             continue;
         mr_status status = bytes_on(ws, w, b, &at->bytes, err);
         if (status == MR_OK)
-            status = weights_take(ws, b, at->bytes, &at->offset, err);
+            status = weights_take(ws, w->part, b, at->bytes, &at->offset, err);
         if (status != MR_OK)
             return status;
         at->is_used = true;
+        ws->parts[part_on(ws, w->part, b)].n_on[b]++;
     }
+    ws->parts[w->part].n_tensors++;
     return MR_OK;
 }
 
@@ -188,12 +203,18 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
     ws->can_map = describe(ws, backends->n - 1).host_addressable;
     ws->map = ws->can_map && desc->map;
     ws->expert_order = desc->expert_order;
-    ws->layers = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->layers);
-    ws->held = mr_alloc_array((size_t)(range.last - range.first), sizeof *ws->held);
-    mr_status status = ws->layers && ws->held ? mr_arch_find(info->arch, &ws->arch, err)
-                                              : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
+    ws->store = desc->store;
+    size_t n_layers = (size_t)(range.last - range.first);
+    ws->layers = mr_alloc_array(n_layers, sizeof *ws->layers);
+    ws->held = mr_alloc_array(n_layers, sizeof *ws->held);
+    ws->parts = mr_alloc_array(PARTS_OUTSIDE_LAYERS + n_layers, sizeof *ws->parts);
+    mr_status status = ws->layers && ws->held && ws->parts
+                           ? mr_arch_find(info->arch, &ws->arch, err)
+                           : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the weights' table");
     if (status == MR_OK)
         status = weights_find(ws, err);
+    if (status == MR_OK)
+        assign_parts(ws);
     if (status == MR_OK)
         status = weights_visit(ws, assign_places, NULL, err);
     if (status == MR_OK)
@@ -209,8 +230,7 @@ mr_status mr_weights_create(const mr_weights_desc *desc, const mr_backends *back
 void mr_weights_destroy(mr_weights *ws) {
     if (!ws)
         return;
-    for (int32_t b = 0; b < ws->backends.n; b++)
-        ws->backends.at[b]->ops->buffer_destroy(ws->backends.at[b], ws->buffers[b]);
+    parts_destroy(ws);
     ws->backend->ops->buffer_destroy(ws->backend, ws->mapped);
     held_destroy(ws);
     mr_free(ws->layers);
@@ -249,7 +269,7 @@ mr_tensor weight_instance(const mr_weights *ws, const weight *w, int32_t b) {
     mr_tensor t = w->tensor;
     t.bytes = w->at[b].bytes;
     t.offset = w->at[b].offset;
-    t.buffer = ws->buffers[b];
+    t.buffer = part_buffer(ws, w->part, b);
     t.home = ws->backends.at[b];
     return t;
 }

@@ -65,7 +65,7 @@ static mr_status place_tensor(mr_weights *ws, int32_t layer, int i, mr_err *err)
     if (status == MR_OK && !mr_mul_size(at->bytes, (size_t)h->n, &at->bytes))
         status = mr_err_set(err, MR_E_TOO_LONG, "%d experts of a layer are too large", h->n);
     if (status == MR_OK)
-        status = weights_take(ws, h->backend, at->bytes, &at->offset, err);
+        status = weights_take(ws, PARTS_OUTSIDE_LAYERS + layer, h->backend, at->bytes, &at->offset, err);
     at->is_used = status == MR_OK;
     return status;
 }
@@ -96,8 +96,8 @@ static mr_status place_layer(mr_weights *ws, int32_t layer, mr_err *err) {
     for (int i = 0; i < HELD_TENSORS && status == MR_OK; i++)
         status = place_tensor(ws, layer, i, err);
     for (int side = 0; side < 2 && status == MR_OK; side++)
-        status = weights_take(ws, side ? last_backend(ws) : h->backend, (size_t)n_experts * sizeof(int32_t),
-                              &h->places_offset[side], err);
+        status = weights_take(ws, PARTS_OUTSIDE_LAYERS + layer, side ? last_backend(ws) : h->backend,
+                              (size_t)n_experts * sizeof(int32_t), &h->places_offset[side], err);
     return status;
 }
 
@@ -129,7 +129,7 @@ mr_tensor held_tensor(const mr_weights *ws, int32_t layer, int i) {
     t.ne[1] = rows_of_one(ws, w) * h->n;
     t.bytes = h->at[i].bytes;
     t.offset = h->at[i].offset;
-    t.buffer = ws->buffers[h->backend];
+    t.buffer = part_buffer(ws, PARTS_OUTSIDE_LAYERS + layer, h->backend);
     t.home = ws->backends.at[h->backend];
     return t;
 }
@@ -142,7 +142,7 @@ mr_tensor held_places(const mr_weights *ws, int32_t layer, int side) {
         mr_tensor_init(&t, "places of experts", MR_TYPE_I32, ws->info->n_experts, 1, MR_STORAGE_STATE, MR_ROWS_FIXED));
     t.bytes = (size_t)ws->info->n_experts * sizeof(int32_t);
     t.offset = h->places_offset[side];
-    t.buffer = ws->buffers[b];
+    t.buffer = part_buffer(ws, PARTS_OUTSIDE_LAYERS + layer, b);
     t.home = ws->backends.at[b];
     return t;
 }

@@ -22,11 +22,43 @@ typedef struct weight {
     int32_t n_matrices; /* of equal shape, one behind the other: 1, or the number of experts or heads */
     mr_op op;           /* reads the rows of a matrix or table; MR_OP_COUNT: a vector or constant */
     int32_t home;       /* index of the backend that holds the tensor's layer, or its experts */
+    int32_t part;       /* index into mr_weights.parts */
     /* The last backend reads the tensor in the mapped file: the embedding table, and all matrices if
      * mr_weights_desc.map is set. */
     bool is_mapped;
     weight_place at[MR_MAX_BACKENDS];
 } weight;
+
+/* A tensor in a buffer, to compare buffers by. Without a pointer: the file may be mapped elsewhere next time. All bytes
+ * are set, so that memcmp compares two of them. */
+typedef struct weight_mark {
+    uint64_t file_offset, file_bytes; /* its rows in the file */
+    uint64_t offset, bytes;           /* its place in the buffer */
+    int32_t type, storage, op, n_matrices;
+    int32_t ne[2];
+} weight_mark;
+
+/* The weights of a part on one backend. A store keeps them beyond the life of a stage. */
+typedef struct weight_buffer {
+    struct weight_buffer *next; /* in a store */
+    mr_backend *home;
+    mr_buffer *buffer;   /* NULL: not created yet */
+    int32_t part;        /* the layer of the model, or a PART_... */
+    size_t bytes;        /* of the buffer */
+    uint64_t file_bytes; /* of the model file */
+    int32_t n_tensors;
+    weight_mark tensors[];
+} weight_buffer;
+
+/* What is loaded and kept together: a layer, or what stands outside of layers. */
+enum { PART_CONSTANTS = -3, PART_EMBEDDING = -2, PART_OUTPUT = -1, PARTS_OUTSIDE_LAYERS = 3 };
+typedef struct weight_part {
+    size_t bytes[MR_MAX_BACKENDS];
+    weight_buffer *at[MR_MAX_BACKENDS]; /* from the start of mr_weights_load on; NULL: without bytes */
+    bool is_kept[MR_MAX_BACKENDS];      /* the buffer came from the store, with its tensors */
+    int32_t n_on[MR_MAX_BACKENDS];      /* tensors in each buffer */
+    int32_t n_tensors, n_loaded;        /* tensors with a place on any backend */
+} weight_part;
 
 /* The tensors of a layer of which a device may hold the rows of some experts. */
 enum { HELD_TENSORS = 6 };
@@ -57,9 +89,11 @@ struct mr_weights {
     held_experts *held;                     /* [last - first] */
     const int32_t *expert_order;            /* borrowed, until the weights are loaded; or NULL */
     float rope_magnitude[MR_MODEL_MAX_ROPES];
-    size_t bytes[MR_MAX_BACKENDS];       /* sizes of the buffers */
-    mr_buffer *buffers[MR_MAX_BACKENDS]; /* one for each backend: matrices, vectors, constants */
-    mr_buffer *mapped;                   /* the mapping of the file, if the last backend can read it */
+    mr_weight_store *store;        /* borrowed; NULL: nothing is kept */
+    bool has_taken;                /* what the store has for it */
+    size_t bytes[MR_MAX_BACKENDS]; /* of the buffers of all parts */
+    weight_part *parts;            /* [PARTS_OUTSIDE_LAYERS + layers of the range]; part PART_CONSTANTS is parts[0] */
+    mr_buffer *mapped;             /* the mapping of the file, if the last backend can read it */
 };
 
 /* Looks up and checks all tensors of the stage, and makes the constants. */
@@ -73,8 +107,29 @@ MR_MUST_USE mr_status weights_visit(mr_weights *ws, weight_visitor *visit, void 
 
 /* Whether backend b can hold matrices of the tensor, and run the op that reads them. */
 bool weights_fit(const mr_weights *ws, const weight *w, int32_t b);
-/* The part of an allocation that a tensor of so many bytes takes on backend b. */
-MR_MUST_USE mr_status weights_take(mr_weights *ws, int32_t b, size_t bytes, size_t *out_offset, mr_err *err);
+/* The place of a tensor of so many bytes in the buffer of a part on backend b. */
+MR_MUST_USE mr_status weights_take(mr_weights *ws, int32_t part, int32_t b, size_t bytes, size_t *out_offset,
+                                   mr_err *err);
+
+/* --- Buffers of parts: weights_parts.c --- */
+/* Creates the buffers that mr_weights_take_kept has not taken. What is left in the store is freed first. */
+MR_MUST_USE mr_status parts_create(mr_weights *ws, mr_err *err);
+/* Gives the buffers of loaded parts to the store, and frees the others. */
+void parts_destroy(mr_weights *ws);
+/* After a load on a device has failed: no buffer that was to be loaded has its tensors for certain. */
+void parts_forget_loads(mr_weights *ws);
+/* The part whose buffer on backend b has the tensors of this part: for backends that keep the address of the source,
+ * the one of the constants. */
+int32_t part_on(const mr_weights *ws, int32_t part, int32_t b);
+mr_buffer *part_buffer(const mr_weights *ws, int32_t part, int32_t b);
+/* Whether the tensor has to be loaded on backend b. */
+bool part_wants_load(const mr_weights *ws, const weight *w, int32_t b);
+
+/* --- weight_store.c --- */
+void weight_buffer_destroy(weight_buffer *b);
+/* Removes the buffer that has the same contents as `like`. NULL: there is none. s may be NULL. */
+mr_buffer *weight_store_take(mr_weight_store *s, const weight_buffer *like);
+void weight_store_give(mr_weight_store *s, weight_buffer *b);
 
 /* --- Experts of a device: weights_experts.c --- */
 /* Chooses where the experts lie that devices hold beside the last backend. */

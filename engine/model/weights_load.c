@@ -12,25 +12,32 @@
 #include "engine/tensor/quant.h"
 
 enum {
-    AHEAD_BYTES = 64 << 20,  /* how far the file is read ahead while loading */
-    STAGING_BYTES = 4 << 20, /* of a tensor at a time; more only where a panel has more */
+    AHEAD_BYTES = 64 << 20, /* how far the file is read ahead while loading */
+    PIECE_BYTES = 4 << 20,  /* of a tensor at a time; more only where a panel has more */
 };
 
 typedef struct load_state {
     mr_load_progress *progress;
     void *ctx;
-    size_t done_bytes;
+    size_t done_bytes, total_bytes;
     mr_readahead *ahead;
     mr_read_range *ranges; /* [n_ranges] ranges of the file, in the order of loading */
     int32_t n_ranges, at;
     staging staging;
 } load_state;
 
+/* Whether the load reads the rows of the tensor in the file. */
+static bool is_read(const mr_weights *ws, const weight *w) {
+    bool wants = false;
+    for (int32_t b = 0; b < ws->backends.n; b++)
+        wants = wants || part_wants_load(ws, w, b);
+    return w->source && wants;
+}
+
 static mr_status note_range(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
-    (void)ws;
     (void)err;
     load_state *state = ctx;
-    if (w->source && !w->is_mapped)
+    if (is_read(ws, w))
         state->ranges[state->n_ranges++] = (mr_read_range){w->data, w->data_bytes};
     return MR_OK;
 }
@@ -58,25 +65,16 @@ static bool is_in_host_memory(const mr_tensor *t) {
     return device.host_addressable;
 }
 
+static bool is_staged(const mr_tensor *t) {
+    return t->storage != MR_STORAGE_WEIGHT || !is_in_host_memory(t);
+}
+
 /* The number of parts that the matrices of a tensor are loaded in. One part: the layout of all rows as one matrix is
  * that of the matrices. */
 static int32_t count_parts(const weight *w, const mr_tensor *t) {
     size_t together = 0;
     mr_status status = t->home->ops->weight_bytes(t->home, t->type, t->ne[0], t->ne[1], &together, NULL);
     return status == MR_OK && together == t->bytes ? 1 : w->n_matrices;
-}
-
-/* Loads matrices from where they lie in the file. */
-static mr_status load_in_place(const weight *w, const mr_tensor *t, mr_err *err) {
-    size_t n = (size_t)count_parts(w, t);
-    mr_tensor one = *t;
-    mr_fence fence = 0;
-    mr_status status = MR_OK;
-    one.ne[1] = t->ne[1] / (int32_t)n;
-    one.bytes = t->bytes / n;
-    for (size_t i = 0; i < n && status == MR_OK; i++, one.offset += one.bytes)
-        status = t->home->ops->weight_load(t->home, &one, w->data + i * (w->data_bytes / n), &fence, err);
-    return status == MR_OK ? t->home->ops->wait(t->home, fence, MR_NEVER, err) : status;
 }
 
 /* Bytes of a row in a staging buffer: as in the file, or as float32. */
@@ -87,7 +85,7 @@ static size_t staged_row_bytes(const weight *w, const mr_tensor *t) {
 /* Rows of a tensor that go through a staging buffer at a time: whole panels of a matrix. */
 static int32_t staged_rows(const weight *w, const mr_tensor *t) {
     int32_t unit = t->storage == MR_STORAGE_WEIGHT ? MR_PANEL : 1;
-    int64_t n = (int64_t)(STAGING_BYTES / staged_row_bytes(w, t)) / unit * unit;
+    int64_t n = (int64_t)(PIECE_BYTES / staged_row_bytes(w, t)) / unit * unit;
     n = n > unit ? n : unit;
     return n < t->ne[1] ? (int32_t)n : t->ne[1];
 }
@@ -105,6 +103,25 @@ static void fill(const weight *w, const mr_tensor *t, int32_t first, int32_t n, 
                       (float *)(void *)(out + (size_t)i * row_bytes), t->ne[0]);
 }
 
+/* Loads the rows of a matrix, and sets the bytes that they take on the backend. */
+static mr_status load_matrix(mr_tensor *rows, const uint8_t *data, mr_fence *fence, mr_err *err) {
+    const mr_backend_ops *ops = rows->home->ops;
+    mr_status status = ops->weight_bytes(rows->home, rows->type, rows->ne[0], rows->ne[1], &rows->bytes, err);
+    return status == MR_OK ? ops->weight_load(rows->home, rows, data, fence, err) : status;
+}
+
+/* Loads rows [first, first + n) from where they lie in the file. offset: as in send_rows. */
+static mr_status load_in_place(const weight *w, const mr_tensor *t, int32_t first, int32_t n, size_t *offset,
+                               mr_err *err) {
+    mr_tensor part = *t;
+    mr_fence fence = 0;
+    part.ne[1] = n;
+    part.offset = *offset;
+    mr_status status = load_matrix(&part, w->data + (size_t)first * staged_row_bytes(w, t), &fence, err);
+    *offset += part.bytes;
+    return status == MR_OK ? t->home->ops->wait(t->home, fence, MR_NEVER, err) : status;
+}
+
 /* Sends rows [first, first + n). *offset: where they go in the buffer; grows by their bytes there. */
 static mr_status send_rows(staging *ring, const weight *w, const mr_tensor *t, int32_t first, int32_t n, size_t *offset,
                            mr_err *err) {
@@ -119,37 +136,47 @@ static mr_status send_rows(staging *ring, const weight *w, const mr_tensor *t, i
     if (status != MR_OK)
         return status;
     fill(w, t, first, n, data);
-    if (t->storage == MR_STORAGE_WEIGHT) {
-        status = ops->weight_bytes(t->home, t->type, t->ne[0], n, &part.bytes, err);
-        if (status == MR_OK)
-            status = ops->weight_load(t->home, &part, data, &fence, err);
-    } else {
+    if (t->storage == MR_STORAGE_WEIGHT)
+        status = load_matrix(&part, data, &fence, err);
+    else
         status = ops->set(t->home, t->buffer, part.offset, data, part.bytes, &fence, err);
-    }
     *offset += part.bytes;
     if (status == MR_OK)
         staging_give(ring, t->home, fence);
     return status;
 }
 
-static mr_status load_staged(staging *ring, const weight *w, const mr_tensor *t, mr_err *err) {
-    int32_t at_once = staged_rows(w, t);
-    int32_t rows = t->storage == MR_STORAGE_WEIGHT ? t->ne[1] / count_parts(w, t) : t->ne[1];
+static mr_status tell(load_state *state, size_t done_bytes, mr_err *err) {
+    bool goes_on = !state->progress || state->progress(state->ctx, done_bytes, state->total_bytes);
+    return goes_on ? MR_OK : mr_err_set(err, MR_E_CANCELLED, "the load was stopped");
+}
+
+/* Rows that are loaded at a time. A backend that keeps the address of the source takes the whole matrix at once. */
+static int32_t rows_at_once(const weight *w, const mr_tensor *t, int32_t rows) {
+    mr_device_info device;
+    t->home->ops->describe(t->home, &device);
+    int32_t n = staged_rows(w, t);
+    return device.keeps_source || n > rows ? rows : n;
+}
+
+/* Loads a tensor in pieces, so that the load of a large one can be stopped. */
+static mr_status load_pieces(load_state *state, const weight *w, const mr_tensor *t, mr_err *err) {
+    bool is_matrix = t->storage == MR_STORAGE_WEIGHT, staged = is_staged(t);
+    int32_t rows = is_matrix ? t->ne[1] / count_parts(w, t) : t->ne[1], at_once = rows_at_once(w, t, rows);
     size_t offset = t->offset;
     mr_status status = MR_OK;
     for (int32_t matrix = 0; matrix < t->ne[1]; matrix += rows)
         for (int32_t done = 0; done < rows && status == MR_OK; done += at_once) {
             int32_t n = rows - done < at_once ? rows - done : at_once;
-            status = send_rows(ring, w, t, matrix + done, n, &offset, err);
+            status = staged ? send_rows(&state->staging, w, t, matrix + done, n, &offset, err)
+                            : load_in_place(w, t, matrix + done, n, &offset, err);
+            if (status == MR_OK)
+                status = tell(state, state->done_bytes + (offset - t->offset), err);
         }
     return status;
 }
 
 /* --- All tensors ------------------------------------------------------------------------------------------------ */
-
-static bool is_staged(const mr_tensor *t) {
-    return t->storage != MR_STORAGE_WEIGHT || !is_in_host_memory(t);
-}
 
 /* Notes the largest staging buffer that a tensor needs. */
 static mr_status note_staging(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
@@ -157,7 +184,7 @@ static mr_status note_staging(mr_weights *ws, weight *w, void *ctx, mr_err *err)
     (void)err;
     for (int32_t b = 0; b < ws->backends.n; b++) {
         mr_tensor t = weight_instance(ws, w, b);
-        if (!w->at[b].is_used || !is_staged(&t))
+        if (!part_wants_load(ws, w, b) || !is_staged(&t))
             continue;
         size_t bytes = (size_t)staged_rows(w, &t) * staged_row_bytes(w, &t);
         *most = bytes > *most ? bytes : *most;
@@ -168,25 +195,26 @@ static mr_status note_staging(mr_weights *ws, weight *w, void *ctx, mr_err *err)
 static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
     load_state *state = ctx;
     mr_status status = MR_OK;
-    if (w->source && !w->is_mapped)
+    if (w->is_mapped)
+        return MR_OK;
+    if (is_read(ws, w))
         mr_readahead_post(state->ahead, state->ranges, state->n_ranges, state->at++);
     for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++) {
-        if (!w->at[b].is_used)
+        if (!part_wants_load(ws, w, b))
             continue;
         mr_tensor t = weight_instance(ws, w, b);
-        status = is_staged(&t) ? load_staged(&state->staging, w, &t, err) : load_in_place(w, &t, err);
+        status = load_pieces(state, w, &t, err);
         state->done_bytes += t.bytes;
     }
+    ws->parts[w->part].n_loaded += status == MR_OK;
     if (w->source)
         mr_gguf_release_pages(ws->gguf, w->data, w->data_bytes);
-    if (status == MR_OK && state->progress)
-        state->progress(state->ctx, state->done_bytes, mr_weights_bytes(ws));
     return status;
 }
 
 /* Loads all tensors that do not stay in the mapped file. */
 static mr_status load_all(mr_weights *ws, load_state *state, mr_err *err) {
-    size_t staging_bytes = 0;
+    size_t staging_bytes = 1;
     mr_status status = weights_visit(ws, note_staging, &staging_bytes, err);
     if (status == MR_OK)
         status = staging_init(&state->staging, &ws->backends, mr_round_up(staging_bytes, 64), err);
@@ -196,6 +224,8 @@ static mr_status load_all(mr_weights *ws, load_state *state, mr_err *err) {
         status = weights_visit(ws, load_one, state, err);
     stop_reading(state);
     mr_status end = staging_deinit(&state->staging, status == MR_OK ? err : NULL);
+    if (end != MR_OK)
+        parts_forget_loads(ws);
     return status == MR_OK ? end : status;
 }
 
@@ -216,11 +246,9 @@ static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err)
 }
 
 mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx, mr_err *err) {
-    load_state state = {.progress = progress, .ctx = ctx};
-    mr_status status = MR_OK;
-    for (int32_t b = 0; b < ws->backends.n && status == MR_OK; b++)
-        if (ws->bytes[b] > 0)
-            status = ws->backends.at[b]->ops->buffer_create(ws->backends.at[b], ws->bytes[b], &ws->buffers[b], err);
+    mr_status status = parts_create(ws, err);
+    load_state state = {
+        .progress = progress, .ctx = ctx, .total_bytes = mr_weights_bytes(ws) - mr_weights_kept_bytes(ws)};
     if (status == MR_OK)
         status = load_all(ws, &state, err);
     if (status == MR_OK)
@@ -232,7 +260,7 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
     /* For each page that is touched, the kernel maps up to 2 MiB around it. These pages hold layers of other stages,
      * too, so the pages of the whole file are released. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
-    if (status == MR_OK && progress)
-        progress(ctx, mr_weights_bytes(ws), mr_weights_bytes(ws)); /* done_bytes left out the paddings */
+    if (status == MR_OK)
+        status = tell(&state, state.total_bytes, err); /* done_bytes left out the paddings */
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

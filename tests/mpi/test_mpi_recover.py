@@ -160,6 +160,31 @@ class Serve(unittest.TestCase):
         self.assertEqual({s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]}, {0, 2})
         self.end(job, [1], "a spare takes over")
 
+    def test_spares(self):
+        """Spares hold all layers, so that nobody loads any when a rank is lost."""
+        wanted = self.undisturbed()
+        for options in ([], ["--measure", "auto"]):
+            port, job = self.start(4, "--recover", "--spares", "2", *options)
+            before = ask(port, "GET", "/plan")[1]
+            n_layers = before["stages"][-1]["last_layer"] + 1
+            ranks = [s["rank"] for s in before["stages"]]
+            spares = [rank for rank in range(4) if rank not in ranks]
+            self.assertLessEqual(len(ranks), 2, before)
+            victims = [rank for rank in ranks if rank != 0][-1:]
+            self.assertEqual([s["rank"] for s in before["spares"]], spares)
+            end = time.monotonic() + LIMIT_S
+            while any(len(s["layers"]) < n_layers for s in ask(port, "GET", "/plan")[1]["spares"]):
+                self.assertLess(time.monotonic(), end, ask(port, "GET", "/plan")[1])
+                time.sleep(0.02)
+            pids = [job.rank_pid(rank) for rank in victims]
+            self.assertEqual(all_streams(port, lambda: (time.sleep(0.2), [kill(pid) for pid in pids])), wanted)
+            after = ask(port, "GET", "/plan")[1]
+            self.assertEqual(len(after["stages"]), len(ranks), after)
+            self.assertEqual({s["rank"] for s in after["stages"]} & set(victims), set(), after)
+            done = self.end(job, victims, "spares")
+            for _ in victims:
+                self.assertRegex(done.stderr, b"%d of %d layers were kept" % (n_layers, n_layers), str(done))
+
 
     def wait_for_plan(self, port, ranks):
         end = time.monotonic() + LIMIT_S

@@ -14,6 +14,7 @@
 #include "worker/files/file_layers.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
+#include "worker/lobby/prepare.h"
 #include "worker/lobby/probe.h"
 #include "worker/lobby/probe_device.h"
 #include "worker/worker.h"
@@ -26,8 +27,10 @@ typedef struct lobby {
     Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
     mr_file_server *file_server;
     mr_file_client *file_client;
-    mr_err file_problem; /* why the server, the client or both could not be created */
-    mr_status status;    /* error of a peek inside told_to_end */
+    mr_weight_store *store; /* the layers of the last stage, for the next one */
+    int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
+    mr_err file_problem;    /* why the server, the client or both could not be created */
+    mr_status status;       /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
 
@@ -189,6 +192,7 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .backend = l->config->backend,
                                .devices = l->config->devices,
                                .file_client = l->file_client,
+                               .store = l->store,
                                .file_server = l->file_server,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
@@ -300,6 +304,7 @@ static mr_status answer_measure(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
+    mr_weight_store_clear(l->store); /* the measurement loads layers of its own */
     status = measure(l, &wish, &answer, &problem);
     if (status == MR_E_CANCELLED)
         return how_told(l, err);
@@ -377,6 +382,75 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
     return send_report(l, &answer.base, err);
 }
 
+/* --- Layers for a later stage ------------------------------------------------------------------------------------ */
+
+/* Callback of a load: whether a message has come. Otherwise waits for one as long as the load took since the last call,
+ * so that the load takes half of the time of this rank's cores at most. */
+static bool must_stop(void *ctx) {
+    lobby *l = ctx;
+    int64_t now_ns = mr_clock_now_ns();
+    mr_file_server_serve(l->file_server, 0);
+    if (l->loaded_ns > 0 && !told_to_end(l) && !l->message)
+        (void)!mr_channel_wait(l->config->channel, now_ns + (now_ns - l->loaded_ns), &l->err);
+    l->loaded_ns = mr_clock_now_ns();
+    return told_to_end(l) || l->message;
+}
+
+/* Opens the model file, and fetches the layers of the wish if this host lacks them. */
+static mr_status open_for(lobby *l, const mr_prepare_wish *wish, mr_gguf **out_gguf, mr_model_info *out_info,
+                          mr_err *err) {
+    const mr_file_wait wait = {must_stop, NULL, l};
+    if (file_problem(l))
+        return mr_err_set(err, l->file_problem.status, "%s", l->file_problem.text);
+    mr_status status = l->file_client ? mr_file_layers_open(l->file_client, &wait, out_gguf, err)
+                                      : mr_gguf_open(l->config->model_path, out_gguf, err);
+    if (status == MR_OK)
+        status = mr_model_info_read(*out_gguf, out_info, err);
+    for (int32_t i = 0; i < wish->n && status == MR_OK && l->file_client; i++)
+        status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, &wish->stages[i].range, &wait, err);
+    return status;
+}
+
+/* Loads the layers, and reports what this rank then holds. Any message ends the load without a report. */
+static mr_status answer_prepare(lobby *l, mr_err *err) {
+    mr_prepare_wish *wish = mr_alloc(sizeof *wish);
+    Millrace__Held answer = MILLRACE__HELD__INIT;
+    mr_gguf *gguf = NULL;
+    mr_model_info info;
+    mr_err problem;
+    if (!wish)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the layers of a later stage");
+    mr_prepare_read(l->message->prepare, wish);
+    answer.number = l->message->prepare->number;
+    l->loaded_ns = 0;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK || wish->n == 0) {
+        mr_weight_store_clear(l->store);
+        mr_free(wish);
+        return status;
+    }
+    mr_status held = open_for(l, wish, &gguf, &info, &problem);
+    if (held == MR_OK) {
+        const mr_prepare_config config = {.gguf = gguf,
+                                          .info = &info,
+                                          .backend = l->config->backend,
+                                          .devices = l->config->devices,
+                                          .store = l->store,
+                                          .must_stop = must_stop,
+                                          .ctx = l};
+        held = mr_prepare_layers(&config, wish, &answer.loaded_bytes, &problem);
+    }
+    mr_gguf_close(gguf);
+    mr_free(wish);
+    if (held == MR_E_CANCELLED)
+        return how_told(l, err);
+    answer.bytes = mr_weight_store_bytes(l->store);
+    answer.status = (uint32_t)held;
+    if (held != MR_OK)
+        answer.text = problem.text;
+    return send_report(l, &answer.base, err);
+}
+
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Answers a message of the lobby other than Start and Shutdown. false: the message is none of these. */
@@ -401,6 +475,11 @@ static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
         return true;
     case MILLRACE__CONTROL__BODY_HEADERS:
         *out_status = answer_headers(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_PREPARE:
+        if (!l->config->backend || !l->config->model_path)
+            return false;
+        *out_status = answer_prepare(l, err);
         return true;
     default:
         return false;
@@ -444,10 +523,13 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
     *out_abandoned = false;
     mr_status status = open_links(&l, err);
     if (status == MR_OK)
+        status = mr_weight_store_create(&l.store, err);
+    if (status == MR_OK)
         status = say_hello(&l, err);
     if (status == MR_OK)
         status = wait_to_be_told(&l, out_abandoned, err);
     end_sharing(&l);
+    mr_weight_store_destroy(l.store);
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);

@@ -1,8 +1,9 @@
 /* worker/lobby/lobby.h - a rank outside of any plan. The rank sends a hello to the coordinator and waits for messages:
  * it measures, probes links and shares the model file on request, runs its stage (worker/worker.h) after a Start
  * message until the stage ends or an Abort message comes, waits again, and ends after a Shutdown message. A rank that
- * the plan leaves out never gets a Start message.
- * Owns:    its links, of epoch 0. Borrows: everything in the config.
+ * the plan leaves out never gets a Start message. The weights of a stage that has ended stay here for the next one; a
+ * Prepare message says which layers a rank without a stage shall hold.
+ * Owns:    its links, of epoch 0; weights in no stage. Borrows: everything in the config.
  * Threads: the thread that calls mr_lobby_run is the step thread.
  * Errors:  MR_E_PEER_LOST: the coordinator is gone; MR_E_PROTOCOL, MR_E_NO_MEMORY. A problem of this rank goes into its
  *          hello, and a failure of its stage goes to the coordinator: mr_lobby_run does not return them. */

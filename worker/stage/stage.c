@@ -211,7 +211,8 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
                                .range = config->range,
                                .map = config->map_weights,
                                .max_context = config->max_context,
-                               .expert_order = config->expert_order};
+                               .expert_order = config->expert_order,
+                               .store = config->store};
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = mr_stage_state_create(config, &s->backends, &s->state, err);
@@ -312,7 +313,15 @@ mr_stage_sizes mr_stage_get_sizes(const mr_stage *s) {
         sizes.weight_bytes += bytes.weights;
         sizes.kv_bytes += bytes.kv;
         sizes.work_bytes += bytes.work;
-        sizes.page_bytes += pages_of(bytes.weights) + pages_of(bytes.tables) + pages_of(bytes.work);
+        sizes.page_bytes += mr_weights_page_bytes(s->weights, b) + pages_of(bytes.tables) + pages_of(bytes.work);
     }
     return sizes;
+}
+
+int32_t mr_stage_kept_layers(const mr_stage *s) {
+    return s->config.synthetic ? 0 : mr_weights_kept_layers(s->weights);
+}
+
+size_t mr_stage_loaded_bytes(const mr_stage *s) {
+    return s->config.synthetic ? 0 : mr_weights_bytes(s->weights) - mr_weights_kept_bytes(s->weights);
 }

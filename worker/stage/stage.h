@@ -44,6 +44,7 @@ typedef struct mr_stage_config {
     /* For mr_stage_works. It has no effect if each step runs on one backend alone. */
     bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
+    mr_weight_store *store; /* as in mr_weights_desc */
     bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
@@ -66,12 +67,16 @@ MR_MUST_USE mr_status mr_stage_measure(const mr_stage_config *config, mr_backend
 
 typedef struct mr_stage mr_stage;
 
-/* progress may be NULL. */
+/* progress may be NULL. MR_E_CANCELLED: progress has returned false. */
 MR_MUST_USE mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr_load_progress *progress,
                                       void *progress_ctx, mr_stage **out, mr_err *err);
 void mr_stage_destroy(mr_stage *s);
 bool mr_stage_is_synthetic(const mr_stage *s);
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
+/* Layers of the stage that were not loaded, because the store of its config had them. */
+int32_t mr_stage_kept_layers(const mr_stage *s);
+/* Bytes of weights that were loaded. */
+size_t mr_stage_loaded_bytes(const mr_stage *s);
 
 /* The rows of a step. The stage owns the arrays, the caller fills them. The caller keeps the values in range: ids below
  * the vocabulary size, slots below n_kv_blocks * MR_KV_BLOCK, positions below max_context and inside the blocks of the
@@ -111,6 +116,7 @@ typedef struct mr_stage_step {
     size_t in_offset, out_offset;
     void (*progress)(void *ctx); /* called between groups of nodes, and while the host waits; may be NULL */
     void *progress_ctx;
+    const atomic_bool *stop; /* as in mr_run: the step then ends with MR_E_CANCELLED; NULL: it cannot be stopped */
 } mr_stage_step;
 enum { MR_STAGE_STEPS = 2 }; /* under way at most */
 

@@ -166,7 +166,8 @@ static mr_status start_graph(mr_stage *s, stage_slot *slot, mr_err *err) {
                              [MR_ROWS_TOP] = slot->n_top,
                              [MR_ROWS_HIDDEN] = r->n_hidden},
                   .progress = slot->step.progress,
-                  .progress_ctx = slot->step.progress_ctx};
+                  .progress_ctx = slot->step.progress_ctx,
+                  .stop = slot->step.stop};
     mr_graph_read reads[MR_GRAPH_MAX_READS];
     int32_t n_reads = 0;
     if (slot->step.x_out || slot->step.out_buffer)

@@ -10,7 +10,9 @@
 #include "coordinator/serving/page/page.h"
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/session/output_json.h"
+#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_spares.h"
 #include "engine/base/mem.h"
 
 typedef enum fixed_endpoint {
@@ -94,19 +96,32 @@ static json_t *model_json(const mr_serve *s) {
                      "n_layers", i->n_layers);
 }
 
+/* The layers that a spare holds. */
+static json_t *held_json(const mr_session *c, int32_t rank) {
+    const bool *row = session_layers_row(c, rank);
+    json_t *out = json_array();
+    for (int32_t l = 0; l < c->info.n_layers; l++)
+        if (row[l])
+            json_array_append_new(out, json_integer(l));
+    return out;
+}
+
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    json_t *lost = json_array(), *drained = json_array();
+    json_t *lost = json_array(), *drained = json_array(), *spares = json_array();
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
         if (c->recovery.is_on && c->recovery.is_drained[i])
             json_array_append_new(drained, json_integer(i));
+        if (session_spares_is_one(c, i))
+            json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
     }
-    return json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
-                     "lost", lost, "drained", drained, "model", mr_output_json_text(mr_str_from(s->model)), "context",
-                     c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
-                     (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch",
+                     (json_int_t)(c->epoch ? c->epoch : 1), "lost", lost, "drained", drained, "spares", spares, "model",
+                     mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
+                     "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
+                     mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
 }
 
 /* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */

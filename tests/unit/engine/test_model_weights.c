@@ -333,10 +333,11 @@ typedef struct seen {
     int n;
 } seen;
 
-static void note_progress(void *ctx, size_t done, size_t total) {
+static bool note_progress(void *ctx, size_t done, size_t total) {
     seen *s = ctx;
     assert_true(done >= s->last && done <= total && (s->n == 0 || total == s->total));
     *s = (seen){.last = done, .total = total, .n = s->n + 1};
+    return true;
 }
 
 static void test_loading_reports_its_progress(void **state) {

@@ -272,12 +272,13 @@ typedef struct peak {
     long file;
 } peak;
 
-static void note_peak(void *ctx, size_t done, size_t total) {
+static bool note_peak(void *ctx, size_t done, size_t total) {
     (void)done;
     (void)total;
     peak *p = ctx;
     long now = resident_now().file;
     p->file = now > p->file ? now : p->file;
+    return true;
 }
 
 /* Loads layers [first, last) of the file and compares the resident memory of the process with the sizes of the
