@@ -202,6 +202,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .kv_type = (mr_type)plan->kv_type,
                               .map_weights = plan->map_weights,
                               .expert_order = w->expert_order,
+                              .renews = mr_expert_rules_usual((int32_t)plan->renew_rows),
                               .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};

@@ -34,6 +34,10 @@ typedef struct mr_expert_rules {
 /* The usual rules. Decode of one sequence takes about a minute for a half-life. */
 enum { MR_EXPERT_HALF_LIFE_ROWS = 1024, MR_EXPERT_BYTES_PER_STEP = 8 << 20, MR_EXPERT_DEVIATIONS = 4 };
 
+static inline mr_expert_rules mr_expert_rules_usual(int32_t rows) {
+    return (mr_expert_rules){rows, MR_EXPERT_HALF_LIFE_ROWS, MR_EXPERT_BYTES_PER_STEP, MR_EXPERT_DEVIATIONS};
+}
+
 typedef struct mr_stage_config {
     const mr_gguf *gguf;
     const mr_model_info *info;
