@@ -340,6 +340,7 @@ static mr_status serve(worker *w, mr_err *err) {
 
 static void finish(worker *w) {
     tell_whether_it_runs_steps(w, false);
+    worker_log_expert_share(w);
     worker_stop_hops(w);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);

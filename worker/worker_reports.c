@@ -165,8 +165,8 @@ mr_status worker_report_use_counts(worker *w, mr_err *err) {
     return status == MR_OK ? send_report(w, &end.base, MR_NEVER, err) : status;
 }
 
-static void log_expert_share(const worker *w) {
-    const mr_expert_share share = mr_stage_expert_share(w->stage);
+void worker_log_expert_share(const worker *w) {
+    const mr_expert_share share = w->stage ? mr_stage_expert_share(w->stage) : (mr_expert_share){0};
     if (share.n_uses > 0)
         mr_log_write(MR_LOG_INFO, "worker",
                      "stage %d: experts on the device took %.1f %% of the uses, and %llu experts were exchanged",
@@ -175,7 +175,6 @@ static void log_expert_share(const worker *w) {
 }
 
 mr_status worker_report_end(worker *w, mr_err *err) {
-    log_expert_share(w);
     int64_t deadline = mr_clock_now_ns() + END_PATIENCE_NS;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
     mr_status status = worker_report_spans(w, true, err);

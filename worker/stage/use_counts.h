@@ -1,7 +1,8 @@
 /* worker/stage/use_counts.h - how many rows have used each expert, or each neuron of a sparse feed-forward part, in the
  * layers of a stage. The graphs expose what their layers choose (mr_layer_choice). After each step the host reads the
  * choices and counts them, so no op changes and a stage that does not count has no further work.
- * Life:    create; for each bucket build its graph with use_counts_choices, and note it; allocate; then add after each step.
+ * Life:    create; for each bucket build its graph with use_counts_choices, and note it; allocate; then add after each
+ *          step.
  * Owns:    counts and a copy of the choices of one layer. Borrows nothing.
  * Threads: bound to the step thread.
  * Errors:  MR_E_DEVICE: a row has an expert that does not exist. use_counts_add allocates nothing. */
