@@ -9,6 +9,7 @@ enum {
     MR_MAX_STAGES = 1024,
     MR_MAX_LAYERS = 1 << 16,
     MR_MAX_EXPERTS = 4096,         /* of a layer */
+    MR_MAX_RENEW_ROWS = 1000000,   /* between two looks for experts to exchange */
     MR_MAX_HELD_EXPERTS = 1 << 15, /* numbers of experts in a plan */
     MR_MAX_PARTITIONS = 1 << 14,   /* of the neurons of one feed-forward part */
     MR_MAX_SEQUENCES = 4096,       /* sequence slots, over all micro-batches */
@@ -66,6 +67,7 @@ _Static_assert(MR_TOKENS_BYTES + MR_MAX_STEP_ROWS * MR_TOKEN_BYTES <= MR_MAX_TOK
                "the tokens of a step may not fit their message");
 /* Rows that a stage counts: MR_MAX_USED times as many do not overflow. */
 #define MR_MAX_COUNTED_ROWS (UINT64_C(1) << 40)
+#define MR_MAX_EXPERT_USES (UINT64_C(1) << 53) /* of a stage, and experts exchanged */
 _Static_assert(64 + MR_USE_COUNTS_AT_ONCE * 6 <= MR_MAX_REPORT_BYTES, "use counts may not fit their report");
 static inline uint32_t mr_tokens_message_bytes(uint32_t max_rows) {
     return MR_TOKENS_BYTES + max_rows * MR_TOKEN_BYTES;

@@ -31,7 +31,8 @@ enum {
 
 /* The number of an expert takes two bytes. */
 #define RANGE_BYTES (8 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
-#define PLAN_BYTES (17 * (size_t)HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
+#define PLAN_BYTES                                                                                                     \
+    (17 * (size_t)HEAD + (size_t)ANY_HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
 
 /* Checks with every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
 enum { MOST_ID_BYTES = 3, MOST_BLOCK_BYTES = 4 };

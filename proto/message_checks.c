@@ -128,6 +128,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "max_sequences", plan->max_sequences, 1, MR_MAX_SEQUENCES);
     in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
     in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);
+    in_range(c, "renew_rows", plan->renew_rows, 0, MR_MAX_RENEW_ROWS);
     uint32_t next_layer = 0;
     uint64_t n_held = 0;
     uint64_t max_synthetic_ns = plan->synthetic ? (uint64_t)MR_MAX_SYNTHETIC_MS * 1000000 : 0;
@@ -515,6 +516,13 @@ static void check_use_counts(checks *c, const Millrace__UseCounts *m, const mr_m
         in_range(c, "a count", m->counts[i], 0, m->rows);
 }
 
+static void check_expert_share(checks *c, const Millrace__ExpertShare *m, const mr_msg_limits *limits) {
+    below(c, "stage", m->stage, limits->n_stages);
+    in_range(c, "uses", m->uses, 0, MR_MAX_EXPERT_USES);
+    in_range(c, "device_uses", m->device_uses, 0, m->uses);
+    in_range(c, "swaps", m->swaps, 0, MR_MAX_EXPERT_USES);
+}
+
 /* A hello may have fields of another version of the program: the reader compares versions first. */
 static void check_hello(checks *c, const Millrace__Hello *m) {
     for (size_t i = 0; i < m->base.n_unknown_fields; i++)
@@ -573,6 +581,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_USE_COUNTS:
         check_use_counts(&c, m->use_counts, limits);
+        break;
+    case MILLRACE__REPORT__BODY_EXPERT_SHARE:
+        check_expert_share(&c, m->expert_share, limits);
         break;
     case MILLRACE__REPORT__BODY_HEADERS:
         rank_status(&c, m->headers->status);

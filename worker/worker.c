@@ -205,6 +205,7 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .map_weights = plan->map_weights,
                               .expert_order = w->expert_order,
                               .store = w->config->store,
+                              .renews = mr_expert_rules_usual((int32_t)plan->renew_rows),
                               .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
@@ -342,6 +343,7 @@ static mr_status serve(worker *w, mr_err *err) {
 
 static void finish(worker *w) {
     tell_whether_it_runs_steps(w, false);
+    worker_log_expert_share(w);
     worker_stop_hops(w);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
     mr_tail_destroy(w->tail);

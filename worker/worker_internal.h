@@ -115,6 +115,8 @@ mr_status worker_report_step_sums(worker *w, int64_t now_ns, mr_err *err);
 mr_status worker_report_use_counts(worker *w, mr_err *err);
 /* The last reports of a stage after a shutdown message: remaining spans and seconds. */
 mr_status worker_report_end(worker *w, mr_err *err);
+/* Logs how the experts of the stage were shared, if they were. */
+void worker_log_expert_share(const worker *w);
 /* Reports why the stage ends, and waits until the coordinator has heard it. */
 void worker_report_failure(worker *w, const mr_err *cause);
 

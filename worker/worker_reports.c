@@ -90,6 +90,17 @@ mr_status worker_report_spans(worker *w, bool all, mr_err *err) {
     return status;
 }
 
+/* Reports how experts were shared, if any are. deadline_ns: as in send_report. */
+static mr_status report_expert_share(worker *w, int64_t deadline_ns, mr_err *err) {
+    const mr_expert_share share = mr_stage_expert_share(w->stage);
+    Millrace__ExpertShare message = MILLRACE__EXPERT_SHARE__INIT;
+    message.stage = (uint32_t)w->stage_idx;
+    message.uses = share.n_uses;
+    message.device_uses = share.n_device_uses;
+    message.swaps = share.n_swaps;
+    return share.n_uses > 0 ? send_report(w, &message.base, deadline_ns, err) : MR_OK;
+}
+
 /* Reports the time in each phase since the start, and the steps, rows and bytes of this time. deadline_ns: as in
  * send_report. */
 static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_err *err) {
@@ -106,7 +117,8 @@ static mr_status report_seconds(worker *w, bool ended, int64_t deadline_ns, mr_e
     seconds.rows = w->clock.n_rows;
     seconds.in_bytes = w->in_bytes;
     seconds.out_bytes = w->out_bytes;
-    return send_report(w, &seconds.base, deadline_ns, err);
+    mr_status status = report_expert_share(w, deadline_ns, err);
+    return status == MR_OK ? send_report(w, &seconds.base, deadline_ns, err) : status;
 }
 
 mr_status worker_report_step_sums(worker *w, int64_t now_ns, mr_err *err) {
@@ -154,6 +166,15 @@ mr_status worker_report_use_counts(worker *w, mr_err *err) {
     end.stage = (uint32_t)w->stage_idx;
     end.ended = true;
     return status == MR_OK ? send_report(w, &end.base, MR_NEVER, err) : status;
+}
+
+void worker_log_expert_share(const worker *w) {
+    const mr_expert_share share = w->stage ? mr_stage_expert_share(w->stage) : (mr_expert_share){0};
+    if (share.n_uses > 0)
+        mr_log_write(MR_LOG_INFO, "worker",
+                     "stage %d: experts on the device took %.1f %% of the uses, and %llu experts were exchanged",
+                     w->stage_idx, 100.0 * (double)share.n_device_uses / (double)share.n_uses,
+                     (unsigned long long)share.n_swaps);
 }
 
 mr_status worker_report_end(worker *w, mr_err *err) {

@@ -201,6 +201,8 @@ mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err
         status = note_step(w, s, err);
     w->step_run = s->plan->step;
     w->n_ended++;
+    if (status == MR_OK && !worker_is_busy(w))
+        status = mr_stage_renew_experts(w->stage, err);
     *did = true;
     return status;
 }

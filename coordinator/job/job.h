@@ -77,6 +77,7 @@ typedef struct mr_job_config {
     void (*on_spans)(void *ctx, int32_t stage, const mr_span *spans, int32_t n);
     void *on_spans_ctx;
     const mr_profile *profile; /* says which experts devices get. Borrowed while the job lives; NULL: the first ones */
+    int32_t renew_rows;        /* stages look after so many rows which experts their devices should hold; 0: never */
     bool counts_uses; /* stages count the uses of experts and neurons in each step, for mr_job_collect_profile */
     /* Called for each finished step, in the order of the steps. May be NULL. */
     void (*on_step)(void *ctx, int32_t n_rows);
@@ -116,7 +117,10 @@ typedef struct mr_stage_seconds {
     int64_t ns[MR_PHASE_COUNT];
     uint64_t n_steps, n_dropped_spans, n_rows;
     uint64_t in_bytes, out_bytes; /* of activations */
-    mr_learned_step usual;        /* rows 0: not known yet */
+    /* Of layers whose experts a device and the host share: uses by rows, those of experts that the device held, and
+     * experts exchanged. */
+    uint64_t n_expert_uses, n_device_expert_uses, n_expert_swaps;
+    mr_learned_step usual; /* rows 0: not known yet */
 } mr_stage_seconds;
 
 /* Ends the stages and waits for their last reports. The job runs no steps afterwards. */

@@ -60,6 +60,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.synthetic = job->epoch.plan.synthetic;
     plan.trace = job->config.on_spans != NULL;
     plan.counts_uses = job->config.counts_uses;
+    plan.renew_rows = (uint32_t)job->config.renew_rows;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;

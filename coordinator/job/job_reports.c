@@ -61,7 +61,20 @@ static void note_seconds(mr_job *job, const Millrace__Seconds *s) {
         new.ns[i] = (int64_t)s->ns[i];
     (void)mr_learned_times_usual(job->epoch.times, (int32_t)s->stage, &new.usual);
     mr_mutex_lock(&job->seconds_lock);
-    job->epoch.stages[s->stage].seconds = new;
+    mr_stage_seconds *at = &job->epoch.stages[s->stage].seconds;
+    new.n_expert_uses = at->n_expert_uses;
+    new.n_device_expert_uses = at->n_device_expert_uses;
+    new.n_expert_swaps = at->n_expert_swaps;
+    *at = new;
+    mr_mutex_unlock(&job->seconds_lock);
+}
+
+static void note_expert_share(mr_job *job, const Millrace__ExpertShare *m) {
+    mr_mutex_lock(&job->seconds_lock);
+    mr_stage_seconds *at = &job->epoch.stages[m->stage].seconds;
+    at->n_expert_uses = m->uses;
+    at->n_device_expert_uses = m->device_uses;
+    at->n_expert_swaps = m->swaps;
     mr_mutex_unlock(&job->seconds_lock);
 }
 
@@ -134,6 +147,9 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
             break;
         case MILLRACE__REPORT__BODY_SECONDS:
             note_seconds(job, report->seconds);
+            break;
+        case MILLRACE__REPORT__BODY_EXPERT_SHARE:
+            note_expert_share(job, report->expert_share);
             break;
         case MILLRACE__REPORT__BODY_STEP_SUMS:
             note_step_sums(job, report->step_sums);

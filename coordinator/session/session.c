@@ -418,6 +418,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .on_spans = s->trace.file || s->on_spans ? pass_spans : NULL,
                             .on_spans_ctx = s,
                             .profile = s->facts.profile.n_layers > 0 ? &s->facts.profile : NULL,
+                            .renew_rows = (int32_t)mr_options_number(s->options, MR_OPTION_RENEW_EXPERTS),
                             .counts_uses = s->counts_uses,
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,

@@ -33,19 +33,21 @@ static mr_status measure(mr_session *s, mr_err *err) {
         int32_t end = stage->first + stage->device_layers;
         /* The last layers on the device that have a part in the host's memory. */
         int32_t n_shared = stage->cold_partitions > 0 ? stage->device_layers : stage->host_experts;
-        mr_stage_config config = {.gguf = s->gguf,
-                                  .info = &s->info,
-                                  .range = {end - n_shared, stage->last},
-                                  .max_rows = s->max_rows,
-                                  .max_out_rows = s->max_out_rows,
-                                  .max_sequences = s->max_sequences,
-                                  .max_context = s->ctx,
-                                  .n_kv_blocks = s->n_kv_blocks,
-                                  .kv_type = s->kv_type,
-                                  .map_weights = s->map_weights,
-                                  .counts_uses = s->counts_uses,
-                                  .devices = devices.list,
-                                  .measures_products = devices.is_measured};
+        mr_stage_config config = {
+            .gguf = s->gguf,
+            .info = &s->info,
+            .range = {end - n_shared, stage->last},
+            .max_rows = s->max_rows,
+            .max_out_rows = s->max_out_rows,
+            .max_sequences = s->max_sequences,
+            .max_context = s->ctx,
+            .n_kv_blocks = s->n_kv_blocks,
+            .kv_type = s->kv_type,
+            .map_weights = s->map_weights,
+            .renews = mr_expert_rules_usual((int32_t)mr_options_number(s->options, MR_OPTION_RENEW_EXPERTS)),
+            .counts_uses = s->counts_uses,
+            .devices = devices.list,
+            .measures_products = devices.is_measured};
         s->sizes[i] = (mr_stage_sizes){0};
         if (n_shared > 0 && mr_devices_holder(&config.devices) >= 0)
             mr_devices_hold(&config.devices, (mr_devices_share){.n_layers = n_shared,

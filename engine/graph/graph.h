@@ -264,6 +264,9 @@ const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row);
 
 /* Whether the tensor of a finished graph lies in memory that the host can read. */
 bool mr_graph_is_on_host(const mr_graph *g, int32_t tensor);
+/* An output as the host can read it: the output itself, or the copy that each run makes for the nodes of the host;
+ * MR_NO_TENSOR: there is neither. Valid after mr_graph_finish. */
+int32_t mr_graph_on_host(const mr_graph *g, int32_t output);
 /* The backend with a memory of its own in which the tensor lies, and every copy of it if it is an input; NULL: some of
  * them lie elsewhere, or the backend has no mr_backend_link_ops. */
 mr_backend *mr_graph_device(const mr_graph *g, int32_t tensor);

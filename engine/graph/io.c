@@ -124,3 +124,11 @@ const void *mr_graph_rows(const mr_graph *g, int32_t tensor, int32_t first_row) 
     const mr_tensor *t = &g->tensors[tensor];
     return t->buffer->base ? t->buffer->base + t->offset + (size_t)first_row * t->row_bytes : NULL;
 }
+
+int32_t mr_graph_on_host(const mr_graph *g, int32_t output) {
+    int32_t t = output;
+    while (t != MR_NO_TENSOR &&
+           !(mr_graph_is_on_host(g, t) && (t == output || g->tensors[t].storage == MR_STORAGE_OUTPUT)))
+        t = g->links[t].also;
+    return t;
+}

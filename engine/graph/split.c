@@ -39,7 +39,9 @@ static mr_status add_instance(mr_graph *g, int32_t id, int32_t memory, mr_storag
 }
 
 static mr_status add_copy(mr_graph *g, int32_t src, int32_t memory, graph_copy copy, int32_t *out, mr_err *err) {
-    mr_status status = add_instance(g, src, memory, MR_STORAGE_WORK, &copy.dst, err);
+    /* A copy of an output in the host's memory stays readable, too: mr_graph_on_host. */
+    bool is_output = g->is_host[memory] && g->tensors[src].storage == MR_STORAGE_OUTPUT;
+    mr_status status = add_instance(g, src, memory, is_output ? MR_STORAGE_OUTPUT : MR_STORAGE_WORK, &copy.dst, err);
     if (status != MR_OK)
         return status;
     copy.src = src;

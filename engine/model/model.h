@@ -33,8 +33,8 @@ typedef struct mr_weights_desc {
     bool map;
     int32_t max_context; /* positions of the longest sequence: mr_model_rope_factors */
     /* Which experts a device gets, if backends->device_experts says that it gets some: the first ones of each layer's
-     * order. The layout is that of mr_weights_renew_experts. Borrowed until mr_weights_load returns; NULL:
-     * ascending. */
+     * order. [layers of the range][experts of the model]: the number of every expert, first the one that is used most.
+     * Borrowed until mr_weights_load returns; NULL: ascending. */
     const int32_t *expert_order;
     mr_weight_store *store; /* keeps loaded layers when the weights are destroyed; borrowed; NULL: they are freed */
 } mr_weights_desc;
@@ -67,16 +67,20 @@ MR_MUST_USE mr_status mr_weights_take_kept(mr_weights *w, mr_err *err);
  * progress may be NULL. MR_E_CANCELLED: progress has returned false; the store gets what was loaded. */
 MR_MUST_USE mr_status mr_weights_load(mr_weights *w, mr_load_progress *progress, void *ctx, mr_err *err);
 
-/* Exchanges at most `most` of the experts that a device holds (mr_backends.device_experts), so that it comes to hold
- * the first experts of each layer's order. Call between two steps, while no work that uses the experts is under way.
- * This changes no bit of later steps, because the last backend computes the experts that the device lacks.
- * order: [layers of the range][experts of the model]: for each layer the number of every expert, first the one that is
- * used most. *out_n: how many were exchanged; fewer than `most`: the device has what it should. The loads stand in the
- * device's queue when the call returns. It allocates nothing. MR_E_INVALID: an order does not have each expert once. */
-MR_MUST_USE mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *order, int32_t most, int32_t *out_n,
-                                               mr_err *err);
-/* How many experts of the layer the device holds; 0: the layer is not shared. */
+/* How many experts of the layer, counted from the first of the range, the device holds beside the last backend; 0: the
+ * layer is not shared. */
 int32_t mr_weights_held_experts(const mr_weights *w, int32_t layer);
+/* Which experts these are: the number of the one in each place, [mr_weights_held_experts]. Borrowed until the weights
+ * are destroyed; mr_weights_exchange_expert changes it. */
+const int32_t *mr_weights_held_list(const mr_weights *w, int32_t layer);
+/* Bytes on the device of one expert of a shared layer. */
+size_t mr_weights_held_bytes(const mr_weights *w, int32_t layer);
+/* Loads an expert that the device does not hold over the one in a place of mr_weights_held_list. Call between two
+ * steps, while no work that uses the experts is under way. This changes no bit of later steps, because the last backend
+ * computes the experts that the device lacks. The loads stand in the device's queue when the call returns. It allocates
+ * nothing. */
+MR_MUST_USE mr_status mr_weights_exchange_expert(mr_weights *w, int32_t layer, int32_t place, int32_t expert,
+                                                 mr_err *err);
 
 /* What a layer with experts or with a sparse feed-forward part chooses for each row of a step. */
 typedef struct mr_layer_choice {
@@ -94,6 +98,7 @@ typedef struct mr_stage_shape {
     int32_t max_out_rows; /* rows whose logits are computed */
     /* [layers of the range] NULL, or gets what each layer chooses. The choices are then outputs of the graph. */
     mr_layer_choice *choices;
+    bool only_shared_choices; /* of layers whose experts a device shares with the last backend; others choose nothing */
 } mr_stage_shape;
 
 /* Tensors that keep their contents from step to step. */

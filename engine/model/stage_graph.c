@@ -200,7 +200,9 @@ mr_status mr_stage_graph_build(const mr_weights *ws, const mr_state_tensors *sta
         ctx.attention.k_state = mr_graph_use(g, &state->k[l]);
         ctx.attention.v_state = mr_graph_use(g, &state->v[l]);
         x = ws->arch->layer(g, &ctx, w, x);
-        if (shape->choices)
+        if (shape->choices && shape->only_shared_choices && !ctx.held)
+            shape->choices[l] = (mr_layer_choice){.tensor = MR_NO_TENSOR, .cold = MR_NO_TENSOR};
+        else if (shape->choices)
             shape->choices[l] = expose_choice(g, n_nodes);
     }
     if (weights_is_tail(ws)) {

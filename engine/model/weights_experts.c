@@ -118,6 +118,18 @@ int32_t mr_weights_held_experts(const mr_weights *w, int32_t layer) {
     return w->held[layer].n;
 }
 
+const int32_t *mr_weights_held_list(const mr_weights *w, int32_t layer) {
+    return w->held[layer].experts;
+}
+
+size_t mr_weights_held_bytes(const mr_weights *w, int32_t layer) {
+    const held_experts *h = &w->held[layer];
+    size_t bytes = 0;
+    for (int i = 0; i < HELD_TENSORS && h->n > 0; i++)
+        bytes += h->at[i].bytes / (size_t)h->n;
+    return bytes;
+}
+
 mr_tensor held_tensor(const mr_weights *ws, int32_t layer, int i) {
     const held_experts *h = &ws->held[layer];
     const weight *w = tensor_of(ws, layer, i);
@@ -160,7 +172,7 @@ static mr_status check_order(const mr_weights *ws, int32_t layer, const int32_t 
                                 ws->range.first + layer);
 }
 
-/* --- Exchange ---------------------------------------------------------------------------------------------------- */
+/* --- Loading ----------------------------------------------------------------------------------------------------- */
 
 /* Queues the load of the rows of an expert of tensor i into a place. Matrices come from the file, and biases from the
  * host's memory, where they are float32. */
@@ -221,6 +233,12 @@ static mr_status send_lists(mr_weights *ws, int32_t layer, mr_err *err) {
     return status;
 }
 
+/* Releases the pages of the file that loads of the layer have read. */
+static void release_pages(const mr_weights *ws, int32_t layer) {
+    for (int i = 0; i < N_MATRICES; i++)
+        mr_gguf_release_pages(ws->gguf, tensor_of(ws, layer, i)->data, tensor_of(ws, layer, i)->data_bytes);
+}
+
 mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
@@ -233,53 +251,21 @@ mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err) {
             status = send_lists(ws, l, err);
         if (status == MR_OK && ws->held[l].n > 0) /* pages of the file are released behind each layer */
             status = await_lists(ws, l, err);
-        for (int i = 0; i < N_MATRICES && ws->held[l].n > 0; i++)
-            mr_gguf_release_pages(ws->gguf, tensor_of(ws, l, i)->data, tensor_of(ws, l, i)->data_bytes);
+        if (ws->held[l].n > 0)
+            release_pages(ws, l);
     }
     return status;
 }
 
-/* --- Renewal ----------------------------------------------------------------------------------------------------- */
+/* --- Exchange between steps -------------------------------------------------------------------------------------- */
 
-/* Whether the expert is among the first n of order. */
-static bool is_wanted(const int32_t *order, int32_t n, int32_t expert) {
-    for (int32_t i = 0; i < n; i++)
-        if (order[i] == expert)
-            return true;
-    return false;
-}
-
-/* Exchanges at most `most` experts of a layer, the one first that is used most. */
-static mr_status renew_layer(mr_weights *ws, int32_t layer, const int32_t *order, int32_t most, int32_t *out_n,
-                             mr_err *err) {
-    held_experts *h = &ws->held[layer];
-    int32_t idx = 0, n = 0;
-    mr_status status = MR_OK;
-    for (int32_t i = 0; i < h->n && n < most && status == MR_OK; i++) {
-        if (h->places[0][order[i]] >= 0)
-            continue;
-        while (is_wanted(order, h->n, h->experts[idx]))
-            idx++;
-        status = n == 0 ? await_lists(ws, layer, err) : MR_OK;
-        if (status == MR_OK)
-            status = load_expert(ws, layer, idx, order[i], err);
-        n++;
-    }
-    *out_n += n;
-    return status == MR_OK && n > 0 ? send_lists(ws, layer, err) : status;
-}
-
-mr_status mr_weights_renew_experts(mr_weights *w, const int32_t *order, int32_t most, int32_t *out_n, mr_err *err) {
-    int32_t n = 0;
-    mr_status status = MR_OK;
-    for (int32_t l = 0; l < w->range.last - w->range.first && status == MR_OK && n < most; l++) {
-        const int32_t *of_layer = order + (size_t)l * (size_t)w->info->n_experts;
-        if (w->held[l].n == 0)
-            continue;
-        status = check_order(w, l, of_layer, err);
-        if (status == MR_OK)
-            status = renew_layer(w, l, of_layer, most - n, &n, err);
-    }
-    *out_n = n;
-    return status;
+mr_status mr_weights_exchange_expert(mr_weights *w, int32_t layer, int32_t place, int32_t expert, mr_err *err) {
+    const held_experts *h = &w->held[layer];
+    MR_ASSERT(place >= 0 && place < h->n && expert >= 0 && expert < w->info->n_experts && h->places[0][expert] < 0);
+    mr_status status = await_lists(w, layer, err);
+    if (status == MR_OK && !tensor_of(w, layer, 0)->is_mapped) /* so that one expert of each layer stays at most */
+        release_pages(w, layer);
+    if (status == MR_OK)
+        status = load_expert(w, layer, place, expert, err);
+    return status == MR_OK ? send_lists(w, layer, err) : status;
 }

@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/cpu/cpu_backend.h"
 #include "backends/cuda/cuda_backend.h"
+#include "engine/base/mem.h"
+#include "engine/graph/debug.h"
 #include "tests/cuda_emulation/driver.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
@@ -31,23 +34,12 @@ static int32_t *draw_order(const tiny_model *m, rng *r) {
     return order;
 }
 
-/* Exchanges a drawn number of experts. Whether the device then holds what it should. */
-static bool renew(chain *c, const int32_t *order, rng *r) {
-    mr_err err = {0};
-    int32_t most = rng_below(r, 4), n = -1;
-    expect_ok(mr_stage_renew_experts(chain_stage(c, 0), order, most, &n, &err), &err);
-    assert_true(n >= 0 && n <= most);
-    return n < most;
-}
-
-/* Runs a sequence in steps of drawn lengths. Between two steps the experts go on their way to a drawn order, and there
- * they turn to the next one. Returns how many orders were reached. */
-static int run(const tiny_model *m, const chain_config *config, float *logits, rng *r) {
+/* Runs a sequence in steps of drawn lengths, after each of which the stages may exchange experts. Returns how many they
+ * have exchanged. A step and its exchanges allocate nothing. */
+static uint64_t run(const tiny_model *m, const chain_config *config, float *logits, rng *r) {
     chain *c = chain_create(m, config);
     size_t n_vocab = (size_t)m->info.vocab_size;
-    bool renews = config->devices.n > 0;
-    int32_t *order = renews ? draw_order(m, r) : NULL;
-    int n_reached = 0;
+    uint64_t n_swaps = 0, n_allocs = mr_mem_get_stats().n_allocs;
     for (int32_t position = 0; position < N_ROWS;) {
         chain_row rows[MAX_STEP];
         int32_t n = 0, most = 1 + rng_below(r, MAX_STEP);
@@ -55,16 +47,19 @@ static int run(const tiny_model *m, const chain_config *config, float *logits, r
             rows[n] = (chain_row){
                 .position = position, .id = 3 + position * 31 % 97, .logits = logits + (size_t)position * n_vocab};
         chain_step(c, rows, n);
-        if (renews && renew(c, order, r)) {
-            free(order);
-            order = draw_order(m, r);
-            n_reached++;
-        }
     }
-    free(order);
+    assert_true(mr_mem_get_stats().n_allocs == n_allocs || !mr_graph_reuse_wanted());
+    for (int32_t i = 0; i < config->n_stages; i++) {
+        const mr_expert_share share = mr_stage_expert_share(chain_stage(c, i));
+        n_swaps += share.n_swaps;
+        assert_true(share.n_device_uses <= share.n_uses);
+    }
     chain_destroy(c);
-    return n_reached;
+    return n_swaps;
 }
+
+/* A look after each step, and no certainty: as many exchanges as there can be. */
+static const mr_expert_rules OFTEN = {.rows = 1, .half_life_rows = 1, .bytes_per_step = 1 << 30};
 
 static void check_model(const tiny_model *m, mr_backend *device, const char *name) {
     size_t bytes = (size_t)N_ROWS * (size_t)m->info.vocab_size * sizeof(float);
@@ -72,17 +67,24 @@ static void check_model(const tiny_model *m, mr_backend *device, const char *nam
     assert_true(want && got);
     rng r = {.state = 5};
     chain_config config = {.n_stages = 1, .n_threads = 2, .kv_type = MR_TYPE_F16, .max_context = CONTEXT};
-    run(m, &config, want, &r);
-    for (int32_t n_held = 1; n_held <= m->info.n_experts; n_held += 3) {
+    assert_int_equal(run(m, &config, want, &r), 0);
+    for (int32_t n_held = 1, i = 0; n_held <= m->info.n_experts; n_held += 3, i++) {
         int32_t *first = draw_order(m, &r);
+        config.n_stages = 1 + i % (m->info.n_layers < 4 ? m->info.n_layers : 4);
         config.map_weights = n_held % 2;
-        config.expert_order = n_held > 1 ? first : NULL;
+        config.renews = OFTEN;
+        config.expert_order = n_held > 1 && config.n_stages == 1 ? first : NULL;
         config.devices = (mr_backends){.at = {device}, .n = 1};
         mr_devices_hold(&config.devices, (mr_devices_share){m->info.n_layers, m->info.n_layers, n_held, 0});
-        int n_reached = run(m, &config, got, &r);
+        uint64_t n_swaps = run(m, &config, got, &r);
         if (memcmp(got, want, bytes) != 0)
             fail_msg("%s: other logits with %d experts on the device", name, n_held);
-        assert_true(n_reached > 0);
+        print_message("%s: %d stages, %d experts on each device, %d exchanges\n", name, config.n_stages, n_held,
+                      (int)n_swaps);
+        if (n_held == m->info.n_experts)
+            assert_int_equal(n_swaps, 0);
+        else
+            assert_true(n_swaps >= (2 * n_held <= m->info.n_experts ? 10 : 1));
         free(first);
     }
     free(want);
@@ -206,43 +208,81 @@ static void test_both_sides_at_work(void **state) {
     mr_backend_destroy(device);
 }
 
-/* An order with an expert that is there twice, below 0 or above all. The stage keeps what it holds. */
+/* An order with an expert that is there twice, below 0 or above all. */
 static void test_orders_that_cannot_be(void **state) {
     (void)state;
     tiny_model *m = tiny_model_open_path(FOLDER "qwen3moe.gguf");
+    mr_backend *device = make_test_device(0), *cpu = NULL;
+    rng r = {.state = 9};
+    int32_t *order = draw_order(m, &r), right = order[0];
+    const int32_t wrong[] = {order[1], -1, m->info.n_experts};
+    mr_stage_config config = {.gguf = m->gguf,
+                              .info = &m->info,
+                              .range = {0, m->info.n_layers},
+                              .max_rows = 1,
+                              .max_out_rows = 1,
+                              .max_sequences = 1,
+                              .max_context = CONTEXT,
+                              .n_kv_blocks = 1,
+                              .kv_type = MR_TYPE_F16,
+                              .devices = {.at = {device}, .n = 1},
+                              .expert_order = order};
+    mr_err err = {0};
+    expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &cpu, &err), &err);
+    mr_devices_hold(&config.devices, (mr_devices_share){m->info.n_layers, m->info.n_layers, 2, 0});
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        mr_stage *s = NULL;
+        order[0] = wrong[i];
+        expect_fails(mr_stage_create(&config, cpu, NULL, NULL, &s, &err), MR_E_INVALID, &err,
+                     "the order of the experts of layer 0 does not have each one once");
+    }
+    order[0] = right;
+    mr_backend_destroy(device);
+    mr_backend_destroy(cpu);
+    free(order);
+    tiny_model_destroy(m);
+}
+
+/* Exchanges with so many bytes for each step. Returns how many there were. An exchange loads three matrices. */
+static uint64_t count_swaps(const tiny_model *m, size_t bytes, uint64_t most_of_step) {
     mr_backend *device = make_test_device(0);
     chain_config config = {.n_stages = 1, .n_threads = 1, .kv_type = MR_TYPE_F16, .max_context = CONTEXT};
+    config.renews = (mr_expert_rules){.rows = 1, .half_life_rows = 2, .bytes_per_step = bytes};
     config.devices = (mr_backends){.at = {device}, .n = 1};
     mr_devices_hold(&config.devices, (mr_devices_share){m->info.n_layers, m->info.n_layers, 2, 0});
     chain *c = chain_create(m, &config);
-    rng r = {.state = 9};
-    int32_t *order = draw_order(m, &r), n_experts = m->info.n_experts, n = 0;
-    const int32_t wrong[] = {order[1], -1, n_experts};
-    mr_err err = {0};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        int32_t right = order[0];
-        order[0] = wrong[i];
-        expect_fails(mr_stage_renew_experts(chain_stage(c, 0), order, 1, &n, &err), MR_E_INVALID, &err,
-                     "the order of the experts of layer 0 does not have each one once");
-        order[0] = right;
+    uint64_t n_swaps = 0;
+    for (int32_t position = 0; position < N_ROWS; position++) {
+        const test_device_stats before = test_device_get_stats(device);
+        chain_step(c, &(chain_row){.position = position, .id = 3 + position * 31 % 97}, 1);
+        const uint64_t n = mr_stage_expert_share(chain_stage(c, 0)).n_swaps - n_swaps;
+        const test_device_stats after = test_device_get_stats(device);
+        assert_true(n <= most_of_step);
+        assert_int_equal(after.n_loads - before.n_loads, 3 * (int)n);
+        n_swaps += n;
     }
-    test_device_stats before = test_device_get_stats(device), after;
-    expect_ok(mr_stage_renew_experts(chain_stage(c, 0), order, 1, &n, &err), &err);
-    after = test_device_get_stats(device);
-    assert_int_equal(n, 1);
-    assert_int_equal(after.n_loads - before.n_loads, 3); /* one expert */
-    assert_int_equal(after.n_sets - before.n_sets, 1);   /* the places of the layer */
     chain_destroy(c);
     mr_backend_destroy(device);
-    free(order);
+    return n_swaps;
+}
+
+static void test_bytes_of_a_step(void **state) {
+    (void)state;
+    tiny_model *m = tiny_model_open_path(FOLDER "qwen3moe.gguf");
+    const mr_gguf_tensor *gate = mr_gguf_find_tensor(m->gguf, "blk.0.ffn_gate_exps.weight");
+    assert_non_null(gate);
+    size_t about = 3 * gate->bytes / (size_t)m->info.n_experts;
+    assert_int_equal(count_swaps(m, 1, 0), 0); /* the bytes of an expert are not saved up yet */
+    uint64_t n_half = count_swaps(m, about / 2, 1), n_all = count_swaps(m, 100 * about, 100);
+    print_message("exchanges with bytes for half an expert in a step: %d, for 100: %d\n", (int)n_half, (int)n_all);
+    assert_true(n_half > 0 && n_half <= N_ROWS / 2 + 1 && n_all > N_ROWS);
     tiny_model_destroy(m);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_on_the_test_device),
-        cmocka_unit_test(test_on_an_emulated_gpu),
-        cmocka_unit_test(test_orders_that_cannot_be),
+        cmocka_unit_test(test_on_the_test_device),    cmocka_unit_test(test_on_an_emulated_gpu),
+        cmocka_unit_test(test_orders_that_cannot_be), cmocka_unit_test(test_bytes_of_a_step),
         cmocka_unit_test(test_both_sides_at_work),
     };
     return cmocka_run_group_tests_name("stage_experts", tests, NULL, NULL);

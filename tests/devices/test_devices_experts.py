@@ -5,6 +5,7 @@ and planned, and plan files that cannot be."""
 import glob
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -127,6 +128,34 @@ class Experts(unittest.TestCase):
             self.shared_plan(model, n_stages, 2)
             got = self.logits(model, "--backend", "test", "--plan", self.path, "--measure", "off")
             self.assertEqual(got, want, n_stages)
+
+    def exchanged(self, model, *args):
+        """The logits of the device, and how many experts its stages say they have exchanged."""
+        out = os.path.join(self.folder.name, "logits.f32")
+        log = self.run_it("logits", model, "--ids-file", IDS, "-o", out, "--backend", "test", "--plan", self.path,
+                          "--measure", "off", *args)
+        with open(out, "rb") as f:
+            return f.read(), [int(n) for n in re.findall(r"uses, and (\d+) experts were exchanged", log)]
+
+    def test_bits_while_experts_move(self):
+        """The device begins with the experts that are used least. The stages find the others while they run."""
+        model = os.path.join(FOLDER, "gpt-oss-mxfp4.gguf")
+        want = self.logits(model, "--backend", "cpu")
+        self.run_it("profile", model, "-f", TEXT, "--ctx", "64", "--backend", "cpu")
+        path, = glob.glob(os.path.join(self.folder.name, "profile-*.json"))
+        with open(path, encoding="utf-8") as f:
+            profile = json.load(f)
+        for layer in profile["layers"]:
+            layer["counts"] = [profile["rows"] - n for n in layer["counts"]]
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(profile, f)
+        for n_stages, chunk in ((1, 1), (2, 3), (3, 1), (4, 7)):
+            self.shared_plan(model, n_stages, 2)
+            got, swaps = self.exchanged(model, "--renew-experts", "1", "--chunk", str(chunk), "-t", "1")
+            self.assertEqual(got, want, n_stages)
+            self.assertEqual(len(swaps), (n_stages + 1) // 2)  # every other stage shares its experts
+            self.assertGreater(sum(swaps), 0, n_stages)
+        self.assertEqual(self.exchanged(model, "--renew-experts", "0"), (want, []))
 
     def test_trace_of_both_sides(self):
         """A row of the trace for the phases of the stage, one for its CPU and one for its device."""

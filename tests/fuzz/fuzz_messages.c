@@ -271,6 +271,10 @@ static void use_report(const Millrace__Report *r) {
     case MILLRACE__REPORT__BODY_USE_COUNTS:
         use_counts(r->use_counts);
         break;
+    case MILLRACE__REPORT__BODY_EXPERT_SHARE:
+        stages[r->expert_share->stage]++;
+        MR_ASSERT(r->expert_share->device_uses <= r->expert_share->uses);
+        break;
     default:
         MR_ASSERT(!"a body that is none has passed");
     }

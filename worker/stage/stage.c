@@ -20,7 +20,8 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, stage_bucket *out, 
     int32_t max_out = s->config.max_out_rows < max_rows ? s->config.max_out_rows : max_rows;
     mr_stage_shape shape = {.max_rows = max_rows,
                             .max_out_rows = max_out,
-                            .choices = use_counts_choices(s->uses, (int32_t)(out - s->buckets))};
+                            .choices = use_counts_choices(s->uses, (int32_t)(out - s->buckets)),
+                            .only_shared_choices = !s->config.counts_uses};
     mr_graph_stats stats;
     out->max_rows = max_rows;
     mr_status status =
@@ -31,6 +32,7 @@ static mr_status build_bucket(mr_stage *s, int32_t max_rows, stage_bucket *out, 
         if (stats.work_bytes[b] > s->work_bytes[b])
             s->work_bytes[b] = stats.work_bytes[b];
     if (status == MR_OK) {
+        use_counts_note(s->uses, (int32_t)(out - s->buckets), out->graph);
         s->needs_host = s->needs_host || stats.needs_host;
         s->n_copies = stats.n_copies > s->n_copies ? stats.n_copies : s->n_copies;
         s->record_bytes = stats.record_bytes > s->record_bytes ? stats.record_bytes : s->record_bytes;
@@ -216,7 +218,7 @@ static mr_status describe(const mr_stage_config *config, mr_backend *backend, mr
     status = mr_weights_create(&weights, &s->backends, &s->weights, err);
     if (status == MR_OK)
         status = mr_stage_state_create(config, &s->backends, &s->state, err);
-    if (status == MR_OK && config->counts_uses)
+    if (status == MR_OK && (config->counts_uses || stage_renews(s)))
         status = use_counts_create(config->range, STAGE_MAX_BUCKETS, &s->uses, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
@@ -260,7 +262,9 @@ mr_status mr_stage_create(const mr_stage_config *config, mr_backend *backend, mr
     if (status == MR_OK)
         status = create_slots(s, err);
     if (status == MR_OK && s->uses)
-        status = use_counts_allocate(s->uses, s->n_buckets - 1, s->buckets[s->n_buckets - 1].graph, err);
+        status = use_counts_allocate(s->uses, 0, err);
+    if (status == MR_OK && stage_renews(s))
+        status = stage_create_renewal(s, err);
     if (status != MR_OK) {
         mr_stage_destroy(s);
         return status;
@@ -283,6 +287,8 @@ void mr_stage_destroy(mr_stage *s) {
     mr_stage_state_destroy(s->state);
     mr_weights_destroy(s->weights);
     use_counts_destroy(s->uses);
+    mr_expert_renewal_destroy(s->renewal);
+    mr_free(s->renewed);
     mr_free(s->row_arrays);
     mr_free(s->only_top);
     mr_free(s->zeros);

@@ -23,6 +23,21 @@
 #include "engine/model/model.h"
 #include "worker/stage/synthetic.h"
 
+/* How a stage renews the experts that its device holds beside the host, by the counts of the running job. Results do
+ * not depend on it. */
+typedef struct mr_expert_rules {
+    int32_t rows;           /* it looks for exchanges after so many rows; 0: never */
+    int32_t half_life_rows; /* counts are halved after so many rows, at least 1 */
+    size_t bytes_per_step;  /* loads so many bytes between two steps on average, but one expert at least */
+    int32_t deviations;     /* of two counts whose difference may be chance: an exchange needs more than these */
+} mr_expert_rules;
+/* The usual rules. Decode of one sequence takes about a minute for a half-life. */
+enum { MR_EXPERT_HALF_LIFE_ROWS = 1024, MR_EXPERT_BYTES_PER_STEP = 8 << 20, MR_EXPERT_DEVIATIONS = 4 };
+
+static inline mr_expert_rules mr_expert_rules_usual(int32_t rows) {
+    return (mr_expert_rules){rows, MR_EXPERT_HALF_LIFE_ROWS, MR_EXPERT_BYTES_PER_STEP, MR_EXPERT_DEVIATIONS};
+}
+
 typedef struct mr_stage_config {
     const mr_gguf *gguf;
     const mr_model_info *info;
@@ -45,6 +60,7 @@ typedef struct mr_stage_config {
     bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     mr_weight_store *store; /* as in mr_weights_desc */
+    mr_expert_rules renews; /* counts the uses of experts that are shared, and nothing where none are */
     bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
 } mr_stage_config;
@@ -139,10 +155,16 @@ MR_MUST_USE mr_status mr_stage_poll(mr_stage *s, int64_t deadline_ns, bool *out_
 /* Starts a step and waits for its end. */
 MR_MUST_USE mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err);
 
-/* Exchanges at most `most` of the experts that a device holds: see mr_weights_renew_experts, which also describes order
- * and *out_n. Call when no step is under way. Without such experts it does nothing. */
-MR_MUST_USE mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, int32_t most, int32_t *out_n,
-                                             mr_err *err);
+/* Exchanges experts of the device by config.renews. Call after each step, when no step is under way. Without such
+ * experts or rules it does nothing. */
+MR_MUST_USE mr_status mr_stage_renew_experts(mr_stage *s, mr_err *err);
+/* Experts of layers that a device and the host share. */
+typedef struct mr_expert_share {
+    uint64_t n_uses, n_device_uses; /* by rows; of experts that the device held */
+    uint64_t n_swaps;               /* experts exchanged */
+} mr_expert_share;
+/* Since the start of the stage, up to its last look. Zeros without such layers or rules. */
+mr_expert_share mr_stage_expert_share(const mr_stage *s);
 
 /* How long the device worked for the step that ended last, by its own clock; 0: not known. */
 int64_t mr_stage_device_ns(const mr_stage *s);
@@ -164,7 +186,8 @@ typedef struct mr_use_counts {
     uint64_t n_rows;  /* that the layer has computed */
     uint64_t *counts; /* [n] */
 } mr_use_counts;
-/* The layers with experts or with a sparse feed-forward part, [*out_n] in order. None without config.counts_uses. */
+/* The layers with experts or with a sparse feed-forward part, [*out_n] in order. Without config.counts_uses, at most
+ * those of config.renews. */
 const mr_use_counts *mr_stage_use_counts(const mr_stage *s, int32_t *out_n);
 
 #endif

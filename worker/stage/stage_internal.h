@@ -4,6 +4,7 @@
 #define MR_WORKER_STAGE_STAGE_INTERNAL_H
 
 #include "backends/pinned.h"
+#include "worker/stage/expert_renewal.h"
 #include "worker/stage/stage.h"
 #include "worker/stage/stage_state.h"
 #include "worker/stage/use_counts.h"
@@ -57,13 +58,20 @@ struct mr_stage {
     size_t record_bytes;              /* the most that a graph needs */
     /* Of the copies of a slot; 0: these results lie in the host's memory. */
     size_t top_bytes, logits_bytes, hidden_bytes;
-    mr_pinned staging; /* of the records and copies of all slots */
-    use_counts *uses;  /* NULL: nothing is counted */
-    float *zeros;      /* [the longest row]: each result row of a synthetic stage; else NULL */
+    mr_pinned staging;             /* of the records and copies of all slots */
+    use_counts *uses;              /* NULL: nothing is counted */
+    mr_expert_renewal *renewal;    /* NULL: the experts of the device stay */
+    const mr_use_counts **renewed; /* [its layers]: their counts */
+    float *zeros;                  /* [the longest row]: each result row of a synthetic stage; else NULL */
 };
 
 /* Builds the bucket's graph anew in the memory of the old one (MILLRACE_GRAPH_REUSE=off), to measure what reuse
  * saves. */
 MR_MUST_USE mr_status stage_rebuild_bucket(mr_stage *s, stage_bucket *b, mr_err *err);
+
+/* Whether config.renews has something to do: stage_experts.c. */
+bool stage_renews(const mr_stage *s);
+/* Call after use_counts_allocate. */
+MR_MUST_USE mr_status stage_create_renewal(mr_stage *s, mr_err *err);
 
 #endif

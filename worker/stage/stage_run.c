@@ -230,11 +230,6 @@ mr_status mr_stage_run(mr_stage *s, const mr_stage_step *step, mr_err *err) {
     return status;
 }
 
-mr_status mr_stage_renew_experts(mr_stage *s, const int32_t *order, int32_t most, int32_t *out_n, mr_err *err) {
-    MR_ASSERT(s->n_started == s->n_ended && !s->config.synthetic);
-    return mr_weights_renew_experts(s->weights, order, most, out_n, err);
-}
-
 int64_t mr_stage_device_ns(const mr_stage *s) {
     return s->needs_host ? 0 : mr_graph_flight_ns(last_ended(s)->flight);
 }

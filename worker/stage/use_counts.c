@@ -13,6 +13,7 @@ struct use_counts {
     int32_t n_layers;
     uint64_t *counts; /* of all layers, one behind the other */
     uint8_t *copy;    /* of the choices of one layer that lie on a device; NULL: the host reads all in place */
+    size_t copy_bytes;
 };
 
 static int32_t n_of_range(const use_counts *u) {
@@ -64,22 +65,26 @@ size_t use_counts_bytes(const use_counts *u) {
 
 /* Bytes of an output that the host cannot read in place; 0: it can, or there is none. */
 static size_t bytes_to_copy(const mr_graph *graph, int32_t tensor) {
-    bool is_there = tensor == MR_NO_TENSOR || mr_graph_is_on_host(graph, tensor);
+    bool is_there = tensor == MR_NO_TENSOR || mr_graph_on_host(graph, tensor) != MR_NO_TENSOR;
     return is_there ? 0 : mr_graph_tensor(graph, tensor)->bytes;
 }
 
-mr_status use_counts_allocate(use_counts *u, int32_t bucket, const mr_graph *graph, mr_err *err) {
+void use_counts_note(use_counts *u, int32_t bucket, const mr_graph *graph) {
     const mr_layer_choice *choices = use_counts_choices(u, bucket);
-    size_t n = n_counts(u), copy_bytes = 0, at = 0;
-    for (int32_t l = 0; l < n_of_range(u); l++) {
+    for (int32_t l = 0; choices && l < n_of_range(u); l++) {
         size_t bytes = choices[l].n > 0 ? bytes_to_copy(graph, choices[l].tensor) : 0;
         size_t cold = choices[l].n > 0 ? bytes_to_copy(graph, choices[l].cold) : 0;
         bytes = cold > bytes ? cold : bytes;
-        copy_bytes = bytes > copy_bytes ? bytes : copy_bytes;
+        u->copy_bytes = bytes > u->copy_bytes ? bytes : u->copy_bytes;
     }
+}
+
+mr_status use_counts_allocate(use_counts *u, int32_t bucket, mr_err *err) {
+    const mr_layer_choice *choices = use_counts_choices(u, bucket);
+    size_t n = n_counts(u), at = 0;
     u->counts = n > 0 ? mr_alloc_array(n, sizeof *u->counts) : NULL;
-    u->copy = copy_bytes > 0 ? mr_alloc(copy_bytes) : NULL;
-    if ((n > 0 && !u->counts) || (copy_bytes > 0 && !u->copy))
+    u->copy = u->copy_bytes > 0 ? mr_alloc(u->copy_bytes) : NULL;
+    if ((n > 0 && !u->counts) || (u->copy_bytes > 0 && !u->copy))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to count the uses of %zu experts or neurons", n);
     for (int32_t l = 0; l < n_of_range(u); l++) {
         if (choices[l].n == 0)
@@ -122,9 +127,10 @@ static void count_neurons(uint64_t *counts, int32_t n, void *data, int32_t n_row
 
 /* A choice in memory that the host reads, until the next call; NULL with an error. */
 static uint8_t *read_choice(const use_counts *u, mr_graph *graph, int32_t tensor, int32_t n_rows, mr_err *err) {
-    const mr_tensor *t = mr_graph_tensor(graph, tensor);
+    int32_t on_host = mr_graph_on_host(graph, tensor);
+    const mr_tensor *t = mr_graph_tensor(graph, on_host != MR_NO_TENSOR ? on_host : tensor);
     int32_t n = t->row_count == MR_ROWS_FIXED ? t->ne[1] : n_rows;
-    if (mr_graph_is_on_host(graph, tensor))
+    if (on_host != MR_NO_TENSOR)
         return t->buffer->base + t->offset;
     return mr_graph_get_rows(graph, tensor, 0, n, u->copy, t->row_bytes, err) == MR_OK ? u->copy : NULL;
 }

@@ -38,6 +38,7 @@ typedef struct mr_page_stage {
     uint64_t weight_bytes, kv_bytes, work_bytes;
     int64_t ns[MR_PHASE_COUNT];
     uint64_t n_steps, n_rows, in_bytes, out_bytes;
+    uint64_t n_expert_uses, n_device_expert_uses, n_expert_swaps; /* as in mr_stage_seconds */
     double step_rows, step_s; /* rows and seconds of a usual step; 0: not known yet */
     double predicted_s;       /* the predicted seconds of a step with as many rows; 0: not known */
 } mr_page_stage;

@@ -33,6 +33,12 @@ static void count_stage(const mr_page_stage *s, const char *name, mr_metrics *m)
     mr_metrics_set(m, MR_METRIC_STAGE_MEMORY, (mr_labels){{name, "weights"}}, (double)s->weight_bytes);
     mr_metrics_set(m, MR_METRIC_STAGE_MEMORY, (mr_labels){{name, "kv"}}, (double)s->kv_bytes);
     mr_metrics_set(m, MR_METRIC_STAGE_MEMORY, (mr_labels){{name, "work"}}, (double)s->work_bytes);
+    if (s->n_expert_uses > 0) {
+        mr_metrics_set(m, MR_METRIC_STAGE_EXPERT_USES, (mr_labels){{name, "device"}}, (double)s->n_device_expert_uses);
+        mr_metrics_set(m, MR_METRIC_STAGE_EXPERT_USES, (mr_labels){{name, "host"}},
+                       (double)(s->n_expert_uses - s->n_device_expert_uses));
+        mr_metrics_set(m, MR_METRIC_STAGE_EXPERT_SWAPS, self, (double)s->n_expert_swaps);
+    }
     if (s->step_s > 0) {
         mr_metrics_set(m, MR_METRIC_STAGE_STEP_ROWS, self, s->step_rows);
         mr_metrics_set(m, MR_METRIC_STAGE_STEP_SECONDS, (mr_labels){{name, "measured"}}, s->step_s);

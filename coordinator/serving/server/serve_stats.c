@@ -82,6 +82,9 @@ static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr
     out->n_rows = s.n_rows;
     out->in_bytes = s.in_bytes;
     out->out_bytes = s.out_bytes;
+    out->n_expert_uses = s.n_expert_uses;
+    out->n_device_expert_uses = s.n_device_expert_uses;
+    out->n_expert_swaps = s.n_expert_swaps;
     out->step_rows = s.usual.rows;
     out->step_s = s.usual.seconds;
 }

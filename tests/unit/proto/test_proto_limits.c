@@ -32,6 +32,7 @@ static void test_plan_limits(void **state) {
     BROKEN_CONTROL(PLAN, plan.max_sequences++, "max_sequences is 4097");
     BROKEN_CONTROL(PLAN, plan.max_context = 0, "max_context is 0");
     BROKEN_CONTROL(PLAN, plan.max_context++, "max_context is 1048577");
+    BROKEN_CONTROL(PLAN, plan.renew_rows++, "renew_rows is 1000001");
     BROKEN_CONTROL(PLAN, plan.ring_slots = 0, "ring_slots is 0");
     BROKEN_CONTROL(PLAN, plan.ring_slots++, "ring_slots is 2053");
     BROKEN_CONTROL(PLAN, stage[2].rank = 1024, "plan: stage 2: rank is 1024, allowed is below 1024");
@@ -232,6 +233,10 @@ static void test_report_limits(void **state) {
     BROKEN_REPORT(SECONDS, seconds.stage = 4, "seconds: stage is 4");
     BROKEN_REPORT(SECONDS, seconds.n_ns = 5, "the number of phases is 5, allowed is 6 to 6");
     BROKEN_REPORT(SECONDS, phase_ns[5] = MR_MAX_PHASE_NS + 1, "the time of phase 5 is");
+    BROKEN_REPORT(EXPERT_SHARE, expert_share.stage = 4, "expert share: stage is 4");
+    BROKEN_REPORT(EXPERT_SHARE, expert_share.uses++, "uses is 9007199254740993, allowed is 0 to 9007199254740992");
+    BROKEN_REPORT(EXPERT_SHARE, expert_share.uses--, "device_uses is 9007199254740992, allowed is 0 to");
+    BROKEN_REPORT(EXPERT_SHARE, expert_share.swaps++, "swaps is 9007199254740993");
 }
 
 static void test_use_counts_limits(void **state) {

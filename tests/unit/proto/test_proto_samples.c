@@ -41,6 +41,7 @@ static void plan_init(samples *s) {
     s->plan.ring_slots = MR_MAX_RING_SLOTS;
     s->plan.map_weights = true;
     s->plan.counts_uses = true;
+    s->plan.renew_rows = MR_MAX_RENEW_ROWS;
     s->plan.fast_numerics = true;
 }
 
@@ -228,6 +229,12 @@ static void step_sums_init(samples *s) {
     s->step_sums.round_ns = MR_MAX_PHASE_NS;
 }
 
+static void expert_share_init(samples *s) {
+    s->expert_share = (Millrace__ExpertShare)MILLRACE__EXPERT_SHARE__INIT;
+    s->expert_share.stage = 3;
+    s->expert_share.uses = s->expert_share.device_uses = s->expert_share.swaps = MR_MAX_EXPERT_USES;
+}
+
 static void use_counts_init(samples *s) {
     s->use_counts = (Millrace__UseCounts)MILLRACE__USE_COUNTS__INIT;
     s->use_counts.stage = 3;
@@ -298,6 +305,7 @@ void samples_init(samples *s, int control_body, int report_body) {
     spans_init(s);
     step_sums_init(s);
     use_counts_init(s);
+    expert_share_init(s);
     facts_init(s);
     s->shutdown = (Millrace__Shutdown)MILLRACE__SHUTDOWN__INIT;
     s->start = (Millrace__Start)MILLRACE__START__INIT;
@@ -375,6 +383,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.step_sums = &s->step_sums;
     else if (report_body == MILLRACE__REPORT__BODY_USE_COUNTS)
         s->report.use_counts = &s->use_counts;
+    else if (report_body == MILLRACE__REPORT__BODY_EXPERT_SHARE)
+        s->report.expert_share = &s->expert_share;
     else if (report_body == MILLRACE__REPORT__BODY_FACTS)
         s->report.facts = &s->facts;
     else if (report_body == MILLRACE__REPORT__BODY_LINK)

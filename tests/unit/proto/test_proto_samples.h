@@ -63,6 +63,7 @@ typedef struct samples {
     uint32_t sum_steps[3];
     uint64_t sum_rows[3], sum_ns[3];
     Millrace__UseCounts use_counts;
+    Millrace__ExpertShare expert_share;
     uint64_t counts[3];
     Millrace__Facts facts;
     Millrace__DeviceFacts device;

@@ -73,6 +73,7 @@ static void create_stage(chain *p, int32_t idx, int32_t first, int32_t last) {
         .counts_uses = p->config.counts_uses,
         .devices = p->config.devices,
         .expert_order = p->config.expert_order,
+        .renews = p->config.renews,
         .notes_works = p->config.notes_works,
     };
     mr_cpu_options options = {.n_threads = p->config.n_threads};
@@ -172,4 +173,7 @@ void chain_step(chain *p, const chain_row *rows, int32_t n) {
     for (int32_t r = 0, out = 0; r < n; r++)
         if (rows[r].logits)
             memcpy(rows[r].logits, mr_stage_logits(p->stages[p->n_stages - 1], out++), row_bytes);
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (mr_stage_renew_experts(p->stages[i], &err) != MR_OK)
+            fail_msg("stage %d: %s", i, err.text);
 }

@@ -31,6 +31,7 @@ typedef struct chain_config {
     bool map_weights;            /* matrices stay mapped from the file */
     mr_backends devices;         /* backends of every stage, before its CPU backend; the caller owns them */
     const int32_t *expert_order; /* mr_stage_config.expert_order, with one stage */
+    mr_expert_rules renews;      /* mr_stage_config.renews; each stage renews its experts after each step */
     bool notes_works;            /* mr_stage_config.notes_works */
     bool shuffled;               /* KV blocks and sequence slots in a random order */
 } chain_config;
