@@ -31,6 +31,8 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t memory_bytes, memory_group;
+    uint32_t answered;   /* the latest question of mr_roll_call_ask that the rank has answered; memory_bytes is of then */
+    uint32_t n_signals;  /* SIGUSR1 that the rank has got, as far as it has said so */
     mr_rank_links links; /* of its device */
     mr_digest digest;    /* of what its CPU computes */
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
@@ -70,6 +72,12 @@ MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank,
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
 /* Tells a rank to give up its stage, if it has one, and to wait in the lobby. */
 MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
+/* Like mr_roll_call_abort, and the rank answers with its free memory when its stage has ended. question: a number other
+ * than 0, greater than those before. */
+MR_MUST_USE mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err);
+/* Takes what a rank has said of itself without being asked for a report that is due: its info changes. Call while no
+ * other function waits for reports of the rank. */
+MR_MUST_USE mr_status mr_roll_call_hear(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells all ranks to end, and waits until the messages are received, until deadline_ns at most. abandon: a rank is
  * lost, so the other ranks must not wait for it. Call once. */
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns);

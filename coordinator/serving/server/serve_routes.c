@@ -11,6 +11,7 @@
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/mem.h"
 
 typedef enum fixed_endpoint {
@@ -67,12 +68,26 @@ bool serve_refuse(mr_serve *s, mr_http_answer *out) {
     return true;
 }
 
+/* The job waits for memory: requests are accepted, and wait. So the status of HTTP is 200: a supervisor that took the
+ * server for dead would lose the requests. */
+static json_t *degraded_json(const mr_session *session, const mr_session_starvation *state) {
+    json_t *ranks = json_array();
+    for (int32_t i = 0; i < session->cluster.n_ranks; i++)
+        if (!mr_session_cluster_is_lost(&session->cluster, i))
+            json_array_append_new(ranks, json_integer(i));
+    return json_pack("{s:s, s:s, s:I, s:o}", "status", "degraded", "reason", state->why, "missing_bytes",
+                     (json_int_t)state->missing_bytes, "ranks", ranks);
+}
+
 /* {"status":"ok"} where the model is ready; otherwise the error, the state and the share that is loaded. */
 static void answer_health(mr_serve *s, mr_http_answer *out) {
     mr_service_stats stats;
     mr_service_get_stats(s->service, &stats);
     if (stats.state == MR_SERVICE_READY) {
-        answer_json(out, json_pack("{s:s}", "status", "ok"));
+        mr_session_starvation starvation;
+        mr_session_get_starvation(&s->session, &starvation);
+        answer_json(out, starvation.is_on ? degraded_json(&s->session, &starvation)
+                                          : json_pack("{s:s}", "status", "ok"));
         return;
     }
     refuse(out, &stats, stats.text);
@@ -133,8 +148,13 @@ typedef struct serve_old_text {
 
 static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
     char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
+    const char *present = atomic_load(&s->texts[which]);
     free(dumped);
     json_decref(root);
+    if (text && present && strcmp(text, present) == 0) { /* a plan may be published very often while the job waits */
+        mr_free(text);
+        return MR_OK;
+    }
     serve_old_text *old = mr_alloc(sizeof *old);
     if (!text || !old) {
         mr_free(text);
