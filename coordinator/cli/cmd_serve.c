@@ -171,6 +171,8 @@ static mr_status load(mr_serve *s, mr_err *err) {
         return status;
     mr_serve_stats_planned(s->stats, &s->session);
     status = mr_session_start(&s->session, err);
+    if (status == MR_OK)
+        status = mr_serve_publish_plan(s, err); /* now with the states of the ranks */
     if (status != MR_OK)
         return status;
     mr_serve_stats_started(s->stats);

@@ -33,12 +33,20 @@ typedef struct mr_session_needs {
     bool half_of_free;     /* the KV cache may take half of the memory that the rest leaves; false: all of it */
 } mr_session_needs;
 
-/* The job waits, because the ranks that may hold layers have too little memory for them. */
+/* Whether the job waits, because the ranks that may hold layers have too little memory for them. */
 typedef struct mr_session_starvation {
     bool is_on;
     uint64_t missing_bytes;      /* at least */
-    char why[MR_ERR_TEXT_BYTES]; /* names ranks and figures */
+    char why[MR_ERR_TEXT_BYTES]; /* names hosts and figures */
 } mr_session_starvation;
+
+/* What --recover has done so far, and how long the last recovery took. */
+typedef struct mr_session_recovered {
+    uint32_t epoch;     /* the latest; 0: --recover is off */
+    int64_t n;          /* recoveries that ended with a new plan */
+    double planning_s;  /* of the last one: to find its last plan, and the time before that */
+    double loading_s;   /* to end the stages, to start others, and to load */
+} mr_session_recovered;
 
 /* What --recover keeps of the ranks. For the main thread where nothing else is said. */
 typedef struct mr_session_recovery {
@@ -55,10 +63,12 @@ typedef struct mr_session_recovery {
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
     uint64_t missing_bytes;                    /* of the last plan, where it did not fit the memory of a host */
     uint32_t question;                         /* the latest to the ranks */
+    int64_t planned_ns;                        /* when the latest plan was found */
     int64_t ask_ns;                            /* while the job waits: when the ranks are asked next */
     int64_t retry_ns, retry_pause_ns;          /* when ranks that lacked memory are tried again, and the pause after */
-    mr_mutex lock;                             /* guards starvation, and wishes against each other */
-    mr_session_starvation starvation;          /* written by the main thread, under lock */
+    mr_mutex lock;                             /* guards the fields below, and wishes against each other */
+    mr_session_starvation starvation;          /* written by the main thread */
+    mr_session_recovered recovered;            /* likewise */
 } mr_session_recovery;
 
 typedef struct mr_session {

@@ -105,6 +105,38 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
     return true;
 }
 
+/* --- What others see --------------------------------------------------------------------------------------------- */
+
+void mr_session_get_recovered(mr_session *s, mr_session_recovered *out) {
+    *out = (mr_session_recovered){0};
+    if (!s->recovery.is_on)
+        return;
+    mr_mutex_lock(&s->recovery.lock);
+    *out = s->recovery.recovered;
+    mr_mutex_unlock(&s->recovery.lock);
+    out->epoch = out->epoch > 0 ? out->epoch : 1;
+}
+
+static void note_recovered(mr_session *s, int64_t start_ns) {
+    mr_session_recovery *r = &s->recovery;
+    int64_t end_ns = mr_clock_now_ns();
+    mr_mutex_lock(&r->lock);
+    r->recovered = (mr_session_recovered){.epoch = s->epoch,
+                                          .n = r->recovered.n + 1,
+                                          .planning_s = (double)(r->planned_ns - start_ns) / (double)MR_NS_PER_S,
+                                          .loading_s = (double)(end_ns - r->planned_ns) / (double)MR_NS_PER_S};
+    mr_mutex_unlock(&r->lock);
+}
+
+const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
+    if (mr_session_cluster_is_lost(&s->cluster, rank))
+        return "lost";
+    for (int32_t i = 0; i < s->plan.n_stages && !mr_session_is_starved(s); i++)
+        if (s->plan.stages[i].rank == rank)
+            return "stage";
+    return s->recovery.is_drained[rank] ? "drained" : s->recovery.has_failed[rank] ? "failed" : "spare";
+}
+
 /* --- Wishes ------------------------------------------------------------------------------------------------------ */
 
 /* false: no other rank would be left. Of two drains at the same moment, the later one sees the first. */
@@ -301,6 +333,7 @@ static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *liv
 static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     mr_err ignored;
     mr_status status = MR_OK;
+    s->recovery.planned_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
             (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
@@ -459,6 +492,8 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
+    if (s->epoch != epoch && !mr_session_is_starved(s))
+        note_recovered(s, start_ns);
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
     if (mr_session_is_starved(s))

@@ -21,6 +21,7 @@ from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 
 LIMIT_S = 120
 MIB = 1 << 20
 SHAPE = ["--layers", "24", "--width", "512", "--ff", "2048", "--heads", "8", "--vocab", "4096", "--context", "512"]
+NUMBERS = ["millrace_epoch", "millrace_recoveries_total", "millrace_memory_missing_bytes"]
 ENTER = 'eval group=\\$GROUP_$OMPI_COMM_WORLD_RANK; echo $$ > "$group/cgroup.procs" && exec "$@"'
 # Two ranks have room for the demo model, one does not.
 SMALL = ["--mem", "11M", "--ctx", "512", "--sequences", "32"]
@@ -60,24 +61,34 @@ class Serve(unittest.TestCase):
         return ask(port, "GET", "/health")[1]["status"] == "degraded"
 
     @staticmethod
-    def n_waiting(port):
+    def metric(port, name):
         with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=LIMIT_S) as answer:
             for line in answer.read().decode().splitlines():
-                if line.startswith("millrace_sequences_waiting "):
-                    return int(float(line.split()[1]))
-        return 0
+                if line.startswith(name + " "):
+                    return float(line.split()[-1])
+        return None
+
+    def n_waiting(self, port):
+        return self.metric(port, "millrace_sequences_waiting")
+
+    @staticmethod
+    def ranks(port):
+        return ask(port, "GET", "/plan")[1]["ranks"]
 
     def starve(self, port, job):
         """Leaves rank 0 alone: rank 2 is drained, rank 1 dies."""
         self.assertEqual(ask(port, "POST", "/cluster/drain?rank=2")[0], 200)
         self.wait_for("rank 2 is not drained", lambda: ask(port, "GET", "/plan")[1]["drained"] == [2])
         self.assertFalse(self.is_degraded(port))
+        self.assertEqual(self.ranks(port), ["stage", "stage", "drained"])
+        self.assertEqual([self.metric(port, name) for name in NUMBERS], [2, 1, 0])
         kill(job.rank_pid(1))
         self.wait_for("the job does not wait", lambda: self.is_degraded(port))
 
     def test_a_drained_rank_comes_back(self):
         wanted = self.undisturbed()
         port, job = self.start(3, "--recover", *SMALL, "--stages", "3")
+        self.assertEqual(self.ranks(port), ["stage"] * 3)
         late = [None] * N_STREAMS
 
         def meanwhile():
@@ -86,6 +97,8 @@ class Serve(unittest.TestCase):
             health = ask(port, "GET", "/health")
             self.assertEqual((health[0], health[1]["ranks"]), (200, [0, 2]), health)
             self.assertGreater(health[1]["missing_bytes"], 0)
+            self.assertEqual(self.metric(port, NUMBERS[2]), health[1]["missing_bytes"])
+            self.assertEqual(self.ranks(port), ["spare", "lost", "drained"])
             self.assertIn("memory", health[1]["reason"])
             n_before = self.n_waiting(port)
             threads = [threading.Thread(target=stream, args=(port, i, late)) for i in range(4)]
@@ -99,6 +112,10 @@ class Serve(unittest.TestCase):
         self.assertEqual(all_streams(port, meanwhile), wanted)
         self.assertEqual(late[:4], wanted[:4])
         self.assertEqual(ask(port, "GET", "/health")[1], {"status": "ok"})
+        self.assertEqual(self.ranks(port), ["stage", "lost", "stage"])
+        self.assertEqual([self.metric(port, name) for name in NUMBERS], [3, 2, 0])
+        for phase in ("planning", "loading"):
+            self.assertGreater(self.metric(port, 'millrace_recovery_seconds{phase="%s"}' % phase), 0)
         done = self.end(job)
         self.assertRegex(done.stderr, b"warning: the job waits for memory, .* at least are missing", str(done))
         self.assertIn(b"there is memory for all layers again", done.stderr, str(done))

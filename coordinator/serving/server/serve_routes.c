@@ -111,17 +111,24 @@ static json_t *model_json(const mr_serve *s) {
 
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    json_t *lost = json_array(), *drained = json_array();
+    json_t *lost = json_array(), *drained = json_array(), *states = json_array(); /* states: of all ranks, in order */
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
         if (c->recovery.is_on && c->recovery.is_drained[i])
             json_array_append_new(drained, json_integer(i));
+        if (c->recovery.is_on)
+            json_array_append_new(states, json_string(mr_session_rank_state(c, i)));
     }
-    return json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
+    json_t *plan = json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
                      "lost", lost, "drained", drained, "model", mr_output_json_text(mr_str_from(s->model)), "context",
                      c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
                      (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    if (plan && c->recovery.is_on)
+        json_object_set_new(plan, "ranks", states);
+    else
+        json_decref(states);
+    return plan;
 }
 
 /* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */
@@ -240,10 +247,31 @@ static void answer_slots(mr_serve *s, mr_http_answer *out) {
     answer_json(out, ok ? list : NULL);
 }
 
+/* Once the session runs, with --recover. */
+static void count_recoveries(mr_serve *s) {
+    const mr_labels none = {{0}};
+    mr_session_recovered done;
+    mr_session_starvation starvation;
+    mr_service_stats stats;
+    mr_service_get_stats(s->service, &stats);
+    if (stats.state != MR_SERVICE_READY)
+        return;
+    mr_session_get_recovered(&s->session, &done);
+    mr_session_get_starvation(&s->session, &starvation);
+    if (done.epoch == 0)
+        return;
+    mr_metrics_set(s->metrics, MR_METRIC_EPOCH, none, done.epoch);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERIES, none, (double)done.n);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"planning"}}, done.planning_s);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
+    mr_metrics_set(s->metrics, MR_METRIC_MEMORY_MISSING, none, (double)starvation.missing_bytes);
+}
+
 static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
     mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
+    count_recoveries(s);
     if (serve_stats_count(s->stats, s->metrics, &err) != MR_OK ||
         mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
