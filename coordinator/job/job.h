@@ -240,8 +240,8 @@ typedef struct mr_job_stats {
     int32_t n_open_steps;    /* issued, not finished */
     int32_t n_micro_batches; /* of the last step */
     int32_t max_sequences, max_context, n_vocab, n_embd;
-    int32_t max_ids; /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
-    bool is_paused;  /* see mr_job_pause */
+    int32_t max_ids;  /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
+    bool is_paused;   /* see mr_job_pause */
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_stats;

@@ -31,7 +31,7 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t memory_bytes, memory_group;
-    uint32_t answered;   /* the latest question of mr_roll_call_ask that the rank has answered; memory_bytes is of then */
+    uint32_t answered;   /* the latest question of mr_roll_call_ask that it has answered; memory_bytes is of then */
     uint32_t n_signals;  /* SIGUSR1 that the rank has got, as far as it has said so */
     mr_rank_links links; /* of its device */
     mr_digest digest;    /* of what its CPU computes */

@@ -251,7 +251,8 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, int64_t 
     mr_status status = take_part(s->facts.known, living, n, &part, err);
     config.facts = &part.facts;
     if (status == MR_OK) /* matrices that are repacked cannot stay in the file now */
-        status = s->map_weights ? mr_session_facts_solve_with(s, &config, out, err) : mr_planner_solve(&config, out, err);
+        status =
+            s->map_weights ? mr_session_facts_solve_with(s, &config, out, err) : mr_planner_solve(&config, out, err);
     if (status == MR_OK)
         fit_blocks(s, &config, out);
     mr_free(part.ranks);
@@ -263,9 +264,8 @@ static mr_status solve(mr_session *s, const int32_t *living, int32_t n, int64_t 
 static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_err *err) {
     mr_plan plan;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    mr_status status =
-        s->facts.is_solved ? solve(s, living, n, kv_tokens, &plan, err)
-                           : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    mr_status status = s->facts.is_solved ? solve(s, living, n, kv_tokens, &plan, err)
+                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages; i++)
@@ -428,8 +428,8 @@ static bool lacks_memory(const mr_session *s) {
     return any;
 }
 
-/* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the present
- * state goes on. */
+/* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
+ * present state goes on. */
 static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
     bool changes = take_wishes(s);
     *out_goes_on = false;

@@ -9,11 +9,11 @@
 
 #include "coordinator/session/session.h"
 
-/* Ends all stages, asks the living ranks for their free memory, and notes it in the facts that plans are made of. Ranks
- * that do not answer in time keep what is known of them. */
+/* Ends all stages, asks the living ranks for their free memory, and notes it in the facts that plans are made of. What
+ * is known of ranks that do not answer in time stays. */
 void session_starve_ask(mr_session *s, mr_job *job);
-/* The memory that the ranks living[n] lack for the model with kv_tokens tokens of KV cache, by the facts of the session,
- * at least one byte. */
+/* The memory that the ranks living[n] lack for the model with kv_tokens tokens of KV cache, by the facts of the
+ * session, at least one byte. */
 uint64_t session_starve_missing(const mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens);
 /* The job waits from now on, or goes on waiting, because of an error. */
 void session_starve_begin(mr_session *s, mr_job *job, uint64_t missing_bytes, const mr_err *why);

@@ -154,9 +154,11 @@ static void rig_start_with(rig *r, const atomic_uint *n_signals) {
         rank *k = &r->ranks[i];
         expect_ok(mr_local_channel_open(r->hub, i, &k->channel, &r->err), &r->err);
         expect_ok(channel_kill_wrap(&k->kill, &k->channel, &r->err), &r->err);
-        k->config =
-            (mr_lobby_config){.model_path = model.path, .channel = k->channel, .coordinator = N_RANKS, .n_threads = 1,
-                              .n_signals = n_signals};
+        k->config = (mr_lobby_config){.model_path = model.path,
+                                      .channel = k->channel,
+                                      .coordinator = N_RANKS,
+                                      .n_threads = 1,
+                                      .n_signals = n_signals};
         expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
         expect_ok(mr_thread_create("rank", 0, run_rank, k, &k->thread, &r->err), &r->err);
     }
@@ -498,7 +500,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
         cmocka_unit_test(test_many),
-        cmocka_unit_test(test_on_purpose), cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_on_purpose),
+        cmocka_unit_test(test_pause),
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_too_small_a_plan),
         cmocka_unit_test(test_one_death),

@@ -86,8 +86,8 @@ static void answer_health(mr_serve *s, mr_http_answer *out) {
     if (stats.state == MR_SERVICE_READY) {
         mr_session_starvation starvation;
         mr_session_get_starvation(&s->session, &starvation);
-        answer_json(out, starvation.is_on ? degraded_json(&s->session, &starvation)
-                                          : json_pack("{s:s}", "status", "ok"));
+        answer_json(out,
+                    starvation.is_on ? degraded_json(&s->session, &starvation) : json_pack("{s:s}", "status", "ok"));
         return;
     }
     refuse(out, &stats, stats.text);
@@ -111,7 +111,7 @@ static json_t *model_json(const mr_serve *s) {
 
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    json_t *lost = json_array(), *drained = json_array(), *states = json_array(); /* states: of all ranks, in order */
+    json_t *lost = json_array(), *drained = json_array(), *states = json_array(); /* states of all ranks */
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
@@ -120,10 +120,11 @@ static json_t *plan_json(const mr_serve *s) {
         if (c->recovery.is_on)
             json_array_append_new(states, json_string(mr_session_rank_state(c, i)));
     }
-    json_t *plan = json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
-                     "lost", lost, "drained", drained, "model", mr_output_json_text(mr_str_from(s->model)), "context",
-                     c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
-                     (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    json_t *plan =
+        json_pack("{s:I, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
+                  "lost", lost, "drained", drained, "model", mr_output_json_text(mr_str_from(s->model)), "context",
+                  c->ctx, "max_sequences", c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
+                  (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
     if (plan && c->recovery.is_on)
         json_object_set_new(plan, "ranks", states);
     else

@@ -30,7 +30,7 @@ struct mr_service {
     mr_prefix_key base_key;       /* of the job */
     int32_t n_waiting;            /* waiting sequences at the last turn of the main thread, and those submitted since */
     bool drains, stops;
-    bool is_paused; /* the job, at the last turn */
+    bool is_paused;                    /* the job, at the last turn */
     mr_request *first_new, **last_new; /* submitted, and not taken by the main thread */
     mr_request *released;              /* released, and not taken by the main thread */
     /* Main thread. */
