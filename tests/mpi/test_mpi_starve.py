@@ -97,6 +97,7 @@ class Serve(unittest.TestCase):
             health = ask(port, "GET", "/health")
             self.assertEqual((health[0], health[1]["ranks"]), (200, [0, 2]), health)
             self.assertGreater(health[1]["missing_bytes"], 0)
+            self.assertEqual(self.metric(port, "millrace_ready"), 0)
             self.assertEqual(self.metric(port, NUMBERS[2]), health[1]["missing_bytes"])
             self.assertEqual(self.ranks(port), ["spare", "lost", "drained"])
             self.assertIn("memory", health[1]["reason"])

@@ -266,15 +266,17 @@ static void count_recoveries(mr_serve *s) {
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"planning"}}, done.planning_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
     mr_metrics_set(s->metrics, MR_METRIC_MEMORY_MISSING, none, (double)starvation.missing_bytes);
+    if (starvation.is_on)
+        mr_metrics_set(s->metrics, MR_METRIC_READY, none, 0);
 }
 
 static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
     mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
-    count_recoveries(s);
-    if (serve_stats_count(s->stats, s->metrics, &err) != MR_OK ||
-        mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
+    mr_status status = serve_stats_count(s->stats, s->metrics, &err);
+    count_recoveries(s); /* after the stats: a job that waits for memory is not ready */
+    if (status != MR_OK || mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 
