@@ -11,6 +11,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/serving/batch/batch_run.h"
 #include "coordinator/serving/server/session_api.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -88,7 +89,7 @@ static bool is_over(void) {
     if (!running->is_ready)
         return mr_session_cluster_ended();
     show_progress(running);
-    return mr_rank_loss_reported();
+    return mr_rank_loss_reported() || (mr_interrupt_seen() && mr_session_is_starved(&running->session));
 }
 
 /* --- The thread -------------------------------------------------------------------------------------------------- */

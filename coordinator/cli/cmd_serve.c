@@ -10,6 +10,7 @@
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/serving/server/service_manager.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
@@ -49,6 +50,8 @@ static bool is_over(void) {
     if (mr_rank_loss_reported() && s->loss_ns == 0)
         s->loss_ns = mr_clock_now_ns();
     /* After the loss of a rank, wait LOSS_NS: the job notices the loss, too, and its error says more. */
+    if (s->end_ns > 0 && mr_session_is_starved(&s->session)) /* no request can finish */
+        return true;
     return (s->loss_ns > 0 && mr_clock_now_ns() >= s->loss_ns + LOSS_NS) ||
            (s->end_ns > 0 && mr_clock_now_ns() >= s->end_ns);
 }
@@ -140,6 +143,8 @@ static void on_recovery(void *ctx, bool begins) {
     }
     if (mr_serve_publish_plan(s, &err) != MR_OK)
         mr_output_warning("/plan shows an old plan: %s", err.text);
+    if (mr_session_is_starved(&s->session))
+        return;
     mr_serve_stats_planned(s->stats, &s->session);
     mr_serve_stats_started(s->stats);
     mr_serve_trace_begin(s->trace, &s->session);
@@ -173,6 +178,8 @@ static mr_status load(mr_serve *s, mr_err *err) {
         return status;
     mr_serve_stats_planned(s->stats, &s->session);
     status = mr_session_start(&s->session, err);
+    if (status == MR_OK)
+        status = mr_serve_publish_plan(s, err); /* now with the states of the ranks */
     if (status != MR_OK)
         return status;
     mr_serve_stats_started(s->stats);

@@ -46,16 +46,25 @@ mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err
     return status == MR_OK ? job_epoch_begin(job, config, err) : status;
 }
 
+void mr_job_pause(mr_job *job) {
+    job_epoch_end(job);
+}
+
+bool mr_job_has_epoch(const mr_job *job) {
+    return job->epoch.links != NULL;
+}
+
 int32_t mr_job_failed_rank(const mr_job *job) {
     return job->failed_rank;
 }
 
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
-    return mr_learned_times_usual(job->epoch.times, stage, out);
+    return mr_job_has_epoch(job) && mr_learned_times_usual(job->epoch.times, stage, out);
 }
 
 const mr_stage_seconds *mr_job_stage_seconds(const mr_job *job, int32_t stage) {
-    return &job->epoch.stages[stage].seconds;
+    static const mr_stage_seconds none = {0};
+    return mr_job_has_epoch(job) ? &job->epoch.stages[stage].seconds : &none;
 }
 
 void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out) {
@@ -77,7 +86,8 @@ void mr_job_destroy(mr_job *job) {
 }
 
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage) {
-    return &job->epoch.stages[stage].report;
+    static const mr_stage_report none = {0};
+    return mr_job_has_epoch(job) ? &job->epoch.stages[stage].report : &none;
 }
 
 /* --- Sequences --------------------------------------------------------------------------------------------------- */
@@ -156,7 +166,10 @@ mr_job_stats mr_job_get_stats(const mr_job *job) {
     f.max_context = job->config.max_context;
     f.n_vocab = job->config.info->vocab_size;
     f.n_embd = job->config.info->d_model;
-    if (!job->epoch.links)
+    f.is_paused = !mr_job_has_epoch(job);
+    int64_t capacity = (int64_t)job->epoch.config.n_kv_blocks * MR_WIRE_BLOCK_TOKENS;
+    f.max_ids = capacity < f.max_context ? (int32_t)capacity : f.max_context;
+    if (f.is_paused)
         return f;
     f.n_epoch_steps = (int64_t)job->epoch.n_done;
     f.n_live = job->epoch.n_live;

@@ -83,7 +83,7 @@ typedef struct mr_job_config {
     void (*on_step)(void *ctx, int32_t n_rows);
     void *on_step_ctx;
     /* Called by mr_job_create and by turns when a stage is lost or has failed, with the error that they would return
-     * otherwise. MR_OK: it has restarted the job. Else they return its error. NULL: the job cannot go on. */
+     * otherwise. MR_OK: it has restarted or paused the job. Else they return its error. NULL: the job cannot go on. */
     mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
     /* Asked once in a turn: true: recover is called with MR_OK, and may restart the job on purpose. May be NULL. */
     bool (*wants_restart)(void *ctx);
@@ -97,11 +97,18 @@ typedef struct mr_job_config {
 MR_MUST_USE mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err);
 /* MR_E_NO_MEMORY: a sequence that has not ended may outgrow so many KV blocks. */
 MR_MUST_USE mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_blocks, mr_err *err);
+/* The tokens that the longest sequence may reach, of those that have not ended; 0: there is none. */
+int32_t mr_job_longest(const mr_job *job);
 /* Gives up the epoch, for example because a stage is lost, and begins another one, whose stages wait for its plan. The
  * sequences go on: their rows are computed again from their ids, and callbacks get what would have come without the
  * restart, once. Errors are those of mr_job_check_restart and of the stages. After an error there is no epoch, and
  * another restart may follow; meanwhile sequences may be submitted and cancelled, but no turns be run. */
 MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
+/* For config.recover, where no plan can run now: gives up the epoch, if there is one. The sequences wait until a
+ * restart. Meanwhile sequences may be submitted and cancelled, and turns only wait and ask config.wants_restart. */
+void mr_job_pause(mr_job *job);
+/* Whether there is an epoch. false: the job is paused. */
+bool mr_job_has_epoch(const mr_job *job);
 /* Tells the stages to end, unless they were told before, and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
 /* The rank of the stage that has reported its failure in the latest epoch, with a cause other than the loss of another
@@ -241,6 +248,8 @@ typedef struct mr_job_stats {
     int32_t n_open_steps;    /* issued, not finished */
     int32_t n_micro_batches; /* of the last step */
     int32_t max_sequences, max_context, n_vocab, n_embd;
+    int32_t max_ids;  /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
+    bool is_paused;   /* see mr_job_pause */
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_stats;

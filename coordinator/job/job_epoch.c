@@ -212,6 +212,8 @@ static void send_shutdown(mr_job *job) {
 void mr_job_stop(mr_job *job) {
     int64_t deadline = mr_clock_now_ns() + STOP_NS;
     mr_err ignored;
+    if (!mr_job_has_epoch(job))
+        return;
     if (!job->epoch.stopped)
         send_shutdown(job);
     while (mr_clock_now_ns() < deadline) {

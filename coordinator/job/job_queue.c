@@ -319,9 +319,14 @@ static void note_longest(void *ctx, mr_entry *e) {
         *longest = e->max_ids;
 }
 
-mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_blocks, mr_err *err) {
+int32_t mr_job_longest(const mr_job *job) {
     int32_t longest = 0;
     mr_journal_visit(job->journal, note_longest, &longest);
+    return longest;
+}
+
+mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_blocks, mr_err *err) {
+    int32_t longest = mr_job_longest(job);
     if (blocks_for(longest) <= n_kv_blocks)
         return MR_OK;
     return mr_err_set(err, MR_E_NO_MEMORY, "a sequence may reach %d tokens, the KV cache of the new plan holds %lld",

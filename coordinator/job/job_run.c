@@ -234,6 +234,13 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
     return status;
 }
 
+/* The turn of a paused job. */
+static mr_status rest(mr_job *job, int64_t deadline_ns, mr_err *err) {
+    int64_t look_ns = mr_clock_now_ns() + INTERRUPT_LOOK_NS; /* wants_restart is asked again */
+    job_forget(job);
+    return job_recover(job, job_wait(job, look_ns < deadline_ns ? look_ns : deadline_ns, err), err);
+}
+
 mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     bool did = false;
@@ -241,6 +248,8 @@ mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     mr_status status = restarts ? job->config.recover(job->config.recover_ctx, job, MR_OK, err) : MR_OK;
     if (status != MR_OK)
         return status;
+    if (!mr_job_has_epoch(job))
+        return rest(job, deadline_ns, err);
     status = turn(job, &did, err);
     if (job->may_admit && start_ns < job->admit_ns && job->admit_ns < deadline_ns)
         deadline_ns = job->admit_ns;

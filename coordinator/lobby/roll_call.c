@@ -92,22 +92,48 @@ static void note(mr_rank_info *info, const Millrace__Hello *h) {
     snprintf(info->problem, sizeof info->problem, "%s", h->text);
 }
 
-mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
-                         mr_err *err) {
+/* The next report of one rank, in the arena; NULL: none has come. */
+static mr_status peek(mr_roll_call *r, int32_t rank, Millrace__Report **out, mr_err *err) {
     const mr_msg_limits none = {0};
-    char name[MR_CHANNEL_NAME_BYTES];
     mr_frame frame;
     const uint8_t *payload = NULL;
     *out = NULL;
     mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
     if (status != MR_OK || !payload)
         return status;
-    status = mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);
-    if (status == MR_OK && (*out)->body_case == MILLRACE__REPORT__BODY_HELD) {
-        roll_call_note_held(r, rank, (*out)->held);
-        *out = NULL;
-        return mr_inbox_release(r->hello[rank], err);
+    return mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);
+}
+
+static void note_state(mr_rank_info *info, const Millrace__RankState *state) {
+    info->n_signals = state->n_signals;
+    if (state->question == 0)
+        return;
+    info->answered = state->question;
+    info->memory_bytes = state->memory_bytes;
+}
+
+/* Notes a report that comes when nobody waits for it. false: the report is none of these. */
+static bool note_unasked(mr_roll_call *r, int32_t rank, const Millrace__Report *report) {
+    if (report->body_case == MILLRACE__REPORT__BODY_STATE)
+        note_state(&r->infos[rank], report->state);
+    else if (report->body_case == MILLRACE__REPORT__BODY_HELD)
+        roll_call_note_held(r, rank, report->held);
+    else
+        return false;
+    return true;
+}
+
+mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due, Millrace__Report **out,
+                         mr_err *err) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    mr_status status = peek(r, rank, out, err);
+    while (status == MR_OK && *out && note_unasked(r, rank, *out)) {
+        status = mr_inbox_release(r->hello[rank], err);
+        if (status == MR_OK)
+            status = peek(r, rank, out, err);
     }
+    if (status == MR_OK && !*out)
+        return MR_OK;
     if (status == MR_OK && (*out)->body_case != due)
         status = mr_err_set(err, MR_E_PROTOCOL, "it sent report %d where report %d was due", (int)(*out)->body_case,
                             (int)due);
@@ -283,6 +309,25 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_e
 mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err) {
     Millrace__Abort abort = MILLRACE__ABORT__INIT;
     return roll_call_send(r, rank, &abort.base, err);
+}
+
+mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err) {
+    Millrace__Abort abort = MILLRACE__ABORT__INIT;
+    abort.question = question;
+    return roll_call_send(r, rank, &abort.base, err);
+}
+
+mr_status mr_roll_call_hear(mr_roll_call *r, int32_t rank, mr_err *err) {
+    Millrace__Report *report;
+    for (;;) {
+        mr_status status = peek(r, rank, &report, err);
+        if (status != MR_OK || !report)
+            return status;
+        (void)note_unasked(r, rank, report);
+        status = mr_inbox_release(r->hello[rank], err); /* any other report is an answer that came too late */
+        if (status != MR_OK)
+            return status;
+    }
 }
 
 void mr_roll_call_dismiss(mr_roll_call *r, bool abandon, int64_t deadline_ns) {

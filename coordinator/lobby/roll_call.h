@@ -25,7 +25,7 @@ typedef struct mr_rank_part {
 /* What a rank without a stage holds of the weights. */
 typedef struct mr_rank_held {
     uint32_t number;  /* of the last mr_roll_call_prepare */
-    bool is_known;    /* the rank has answered it */
+    bool is_new;      /* the rank has answered it, and nobody has taken the answer */
     mr_status status; /* MR_OK: it holds all that was asked for */
     uint64_t bytes, loaded_bytes;
 } mr_rank_held;
@@ -40,6 +40,8 @@ typedef struct mr_rank_info {
     uint32_t numerics;
     int32_t cores, threads;
     uint64_t memory_bytes, memory_group;
+    uint32_t answered;   /* the latest question of mr_roll_call_ask that it has answered; memory_bytes is of then */
+    uint32_t n_signals;  /* SIGUSR1 that the rank has got, as far as it has said so */
     mr_rank_links links; /* of its device */
     mr_digest digest;    /* of what its CPU computes */
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
@@ -89,7 +91,13 @@ MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t
 MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells a rank without a stage to hold these layers, and no others. It loads them while other ranks run. */
 MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
-/* Takes the rank's answer to mr_roll_call_prepare, if it has come, into mr_roll_call_info. */
+/* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it. True once for each answer. */
+bool mr_roll_call_take_held(mr_roll_call *r, int32_t rank, mr_rank_held *out);
+/* Like mr_roll_call_abort, and the rank frees the weights that it keeps, and answers with its free memory when its stage
+ * has ended. question: a number other than 0, greater than those before. */
+MR_MUST_USE mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err);
+/* Takes what a rank has said of itself without being asked for a report that is due: its info changes. Call while no
+ * other function waits for reports of the rank. */
 MR_MUST_USE mr_status mr_roll_call_hear(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells all ranks to end, and waits until the messages are received, until deadline_ns at most. abandon: a rank is
  * lost, so the other ranks must not wait for it. Call once. */

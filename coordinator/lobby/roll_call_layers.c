@@ -27,7 +27,7 @@ mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_o
     message.stages = list;
     message.map_weights = order->map_weights;
     message.fast_numerics = order->fast_numerics;
-    r->infos[rank].held.is_known = false;
+    r->infos[rank].held.is_new = false;
     if (status == MR_OK)
         status = roll_call_send(r, rank, &message.base, err);
     mr_free(ranges);
@@ -39,13 +39,16 @@ void roll_call_note_held(mr_roll_call *r, int32_t rank, const Millrace__Held *m)
     mr_rank_held *held = &r->infos[rank].held;
     if (m->number != held->number)
         return;
-    held->is_known = true;
+    held->is_new = true;
     held->status = (mr_status)m->status;
     held->bytes = m->bytes;
     held->loaded_bytes = m->loaded_bytes;
 }
 
-mr_status mr_roll_call_hear(mr_roll_call *r, int32_t rank, mr_err *err) {
-    Millrace__Report *report;
-    return roll_call_take(r, rank, MILLRACE__REPORT__BODY_HELD, &report, err);
+bool mr_roll_call_take_held(mr_roll_call *r, int32_t rank, mr_rank_held *out) {
+    mr_rank_held *held = &r->infos[rank].held;
+    bool is_new = held->is_new;
+    held->is_new = false;
+    *out = *held;
+    return is_new;
 }

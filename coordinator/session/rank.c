@@ -126,6 +126,7 @@ static void run_rank(void *ctx) {
                              .coordinator = mr_mpi_n_ranks(mpi),
                              .n_threads = p->n_threads,
                              .runs_steps = &p->runs_steps,
+                             .n_signals = &p->n_signals,
                              .problem = p->config.problem};
     if (!lobby.problem && create_backends(p, &backend, &devices, &problem) != MR_OK)
         lobby.problem = &problem;
@@ -207,6 +208,21 @@ static bool signal_has_come(void) {
     return sigtimedwait(&set, NULL, &none) >= 0;
 }
 
+/* At a follower: counts SIGUSR1, which drains this rank, or ends its drain. The step thread tells the coordinator. */
+static void take_drain_signals(rank_process *p) {
+    const struct timespec none = {0};
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR1);
+    if (sigtimedwait(&set, NULL, &none) < 0)
+        return;
+    atomic_fetch_add(&p->n_signals, 1);
+    mr_mutex_lock(&p->lock);
+    if (p->mpi)
+        mr_channel_wake(mr_mpi_stage_channel(p->mpi));
+    mr_mutex_unlock(&p->lock);
+}
+
 /* At a follower: whether rank 0 has ended in order. */
 static bool goodbye_said(rank_process *p) {
     mr_mutex_lock(&p->lock);
@@ -265,8 +281,10 @@ static mr_status wait_for_mpi(rank_process *p, mr_err *err) {
             return mr_err_set(err, MR_E_PEER_LOST, "%s", "");
         if (mr_interrupt_seen() || goodbye_said(p))
             return mr_err_set(err, MR_E_CANCELLED, "%s", "");
-        if (follows)
+        if (follows) {
             take_signal(has_lifeline(p));
+            take_drain_signals(p);
+        }
         if (mr_clock_now_ns() >= deadline)
             return start_timeout(p, err);
     }
@@ -306,6 +324,7 @@ static void release(rank_process *p, int64_t patience_ns) {
 
 mr_status rank_start(const mr_rank_config *config, rank_process **out, mr_err *err) {
     rank_process *p = NULL;
+    signal(SIGUSR1, SIG_IGN); /* mpirun passes it on to all ranks; rank 0 is drained by its server */
     mr_status status = create(config, &p, err);
     if (status == MR_OK)
         status = wait_for_mpi(p, err);
@@ -340,8 +359,10 @@ void rank_end(rank_process *p, bool well) {
 
 /* Waits until the step thread is done, or rank 0 has ended. */
 static void wait_and_watch(rank_process *p) {
-    while (!rank_wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p))
+    while (!rank_wait_for_state(p, RANK_FINISHING, mr_clock_now_ns() + SIGNAL_LOOK_NS) && !goodbye_said(p)) {
         take_signal(true);
+        take_drain_signals(p);
+    }
 }
 
 static int report(int32_t rank, mr_err *err) {
@@ -356,6 +377,7 @@ int mr_rank_follow(const mr_rank_config *config) {
     sigset_t set;
     mr_err err;
     signals_that_end(&set);
+    sigaddset(&set, SIGUSR1);
     if (config->serves) {
         sigdelset(&set, SIGHUP); /* a blocked signal would stay pending instead of being ignored */
         signal(SIGHUP, SIG_IGN);

@@ -32,6 +32,7 @@ struct rank_process {
     char address[MR_LIFELINE_ADDRESS_BYTES];
     int32_t n_missing;      /* rank 0's main thread: ranks without a lifeline at the last look, */
     int64_t n_missing_ns;   /* and when this number last changed */
+    atomic_uint n_signals;  /* SIGUSR1 so far */
     atomic_bool runs_steps; /* the stage of this rank is loaded */
     uint64_t n_looks;       /* the thread of the lifeline: looks of the step thread so far, */
     int64_t looked_ns;      /* and when this number last grew, or no stage was loaded */

@@ -454,6 +454,8 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         status = create_job(s, err);
     if (status != MR_OK)
         return status;
+    if (!mr_job_has_epoch(s->job)) /* the job waits for memory */
+        return MR_OK;
     s->is_loaded = true;
     mr_session_take_ways(s, s->job);
     if (s->recovery.is_on)

@@ -19,6 +19,7 @@
 #include "coordinator/session/session_cluster.h"
 #include "coordinator/session/session_facts.h"
 #include "coordinator/session/trace_file.h"
+#include "engine/base/thread.h"
 #include "engine/text/buffers.h"
 #include "worker/stage/stage.h"
 
@@ -32,18 +33,44 @@ typedef struct mr_session_needs {
     bool half_of_free;     /* the KV cache may take half of the memory that the rest leaves; false: all of it */
 } mr_session_needs;
 
-/* What --recover keeps of the ranks. */
+/* Whether the job waits, because the ranks that may hold layers have too little memory for them. */
+typedef struct mr_session_starvation {
+    bool is_on;
+    uint64_t missing_bytes;      /* at least */
+    char why[MR_ERR_TEXT_BYTES]; /* names hosts and figures */
+} mr_session_starvation;
+
+/* What --recover has done so far, and how long the last recovery took. */
+typedef struct mr_session_recovered {
+    uint32_t epoch;    /* the latest; 0: --recover is off */
+    int64_t n;         /* recoveries that ended with a new plan */
+    double planning_s; /* of the last one: to find its last plan, and the time before that */
+    double loading_s;  /* to end the stages, to start others, and to load */
+} mr_session_recovered;
+
+/* What --recover keeps of the ranks. For the main thread where nothing else is said. */
 typedef struct mr_session_recovery {
     bool is_on;                                /* --recover, and there are ranks */
     bool *has_failed;                          /* [n_ranks]: the rank's stage has failed, so it gets none any more */
+    bool *lacks_memory;                        /* [n_ranks]: it has failed for lack of memory, so it is tried again */
     bool *is_drained;                          /* [n_ranks]: it gets none because somebody asked for that */
-    atomic_bool *wishes;                       /* [n_ranks]: what is_drained is to become */
+    atomic_bool *wishes;                       /* [n_ranks]: what is_drained is to become; written under lock */
     atomic_int n_wishes;                       /* so far */
     int n_granted;                             /* of these */
+    uint32_t *n_signals;                       /* [n_ranks]: SIGUSR1 that have become wishes */
+    int64_t hear_ns;                           /* when the ranks are heard next */
     int32_t n_malformed;                       /* messages after which the stages began again */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
     bool *ordered;                             /* like holds: what spares were told to hold, and have not confirmed */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
+    uint64_t missing_bytes;                    /* of the last plan, where it did not fit the memory of a host */
+    uint32_t question;                         /* the latest to the ranks */
+    int64_t planned_ns;                        /* when the latest plan was found */
+    int64_t ask_ns;                            /* while the job waits: when the ranks are asked next */
+    int64_t retry_ns, retry_pause_ns;          /* when ranks that lacked memory are tried again, and the pause after */
+    mr_mutex lock;                             /* guards the fields below, and wishes against each other */
+    mr_session_starvation starvation;          /* written by the main thread */
+    mr_session_recovered recovered;            /* likewise */
 } mr_session_recovery;
 
 typedef struct mr_session {
@@ -135,6 +162,9 @@ void mr_session_widen_chunk(mr_session *s, int32_t n_sequences);
 MR_MUST_USE mr_status mr_session_size(mr_session *s, const mr_session_needs *needs, mr_err *err);
 /* Measures the stages of another plan, with the rows and KV blocks of the session. */
 MR_MUST_USE mr_status mr_session_size_again(mr_session *s, mr_err *err);
+/* Whether the stages of the plan fit the memory of their hosts and --mem. MR_E_NO_MEMORY names the first host that has
+ * too little, and *out_missing_bytes says how much; 0: nothing is missing. */
+MR_MUST_USE mr_status mr_session_check_memory(const mr_session *s, uint64_t *out_missing_bytes, mr_err *err);
 /* Like mr_session_size, for a server, whose requests are not known yet: --sequences sequences at once, or 64, and KV
  * blocks for all of them at full length. The KV cache takes half of the free memory at most, but has room for one full
  * sequence at least. */

@@ -99,6 +99,10 @@ void session_layers_begin(mr_session *s) {
     }
 }
 
+void session_layers_forget(mr_session *s) {
+    memset(s->recovery.holds, 0, (size_t)s->cluster.n_ranks * n_columns(s) * sizeof(bool));
+}
+
 void session_layers_loaded(mr_session *s) {
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         for (int32_t l = 0; l <= s->info.n_layers; l++)

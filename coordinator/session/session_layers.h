@@ -14,6 +14,8 @@ MR_MUST_USE mr_status session_layers_keep(mr_session *s, const int32_t *living, 
 /* Before the stages of the session's plan start: stages free what the plan does not give them, and ranks without a
  * stage free all layers. */
 void session_layers_begin(mr_session *s);
+/* All ranks have been told to free their layers (mr_roll_call_ask). */
+void session_layers_forget(mr_session *s);
 /* All stages of the plan are loaded. */
 void session_layers_loaded(mr_session *s);
 /* Which layers a rank holds, as far as known: [layers + 1], at the end the output. */

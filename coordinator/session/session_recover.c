@@ -7,6 +7,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_spares.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/link.h"
@@ -15,8 +16,9 @@
 enum {
     MOST_MALFORMED = 8, /* messages in the life of a session after which its stages begin again */
     MUCH_LEFT = 16 << 20,
+    CONTEXT_PART = 4,
 };
-static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS;
+static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS, HEAR_NS = 100 * MR_NS_PER_MS;
 
 mr_status session_recovery_init(mr_session *s, mr_err *err) {
     mr_session_recovery *r = &s->recovery;
@@ -29,8 +31,11 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
     r->has_failed = mr_alloc_array(n, sizeof *r->has_failed);
     r->is_drained = mr_alloc_array(n, sizeof *r->is_drained);
     r->wishes = mr_alloc_array(n, sizeof *r->wishes);
-    if (!r->has_failed || !r->is_drained || !r->wishes)
+    r->lacks_memory = mr_alloc_array(n, sizeof *r->lacks_memory);
+    r->n_signals = mr_alloc_array(n, sizeof *r->n_signals);
+    if (!r->has_failed || !r->is_drained || !r->wishes || !r->lacks_memory || !r->n_signals)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
+    mr_mutex_init(&r->lock);
     mr_status status = session_layers_init(s, err);
     r->is_on = status == MR_OK;
     return status;
@@ -41,6 +46,10 @@ void session_recovery_deinit(mr_session *s) {
     mr_free(s->recovery.has_failed);
     mr_free(s->recovery.is_drained);
     mr_free(s->recovery.wishes);
+    mr_free(s->recovery.lacks_memory);
+    mr_free(s->recovery.n_signals);
+    if (s->recovery.is_on)
+        mr_mutex_deinit(&s->recovery.lock);
 }
 
 /* --- Who takes part ---------------------------------------------------------------------------------------------- */
@@ -97,32 +106,100 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
         return false;
     mr_output_warning("%s; the other ranks take over its layers", err->text);
     s->recovery.has_failed[failed] = true;
+    s->recovery.lacks_memory[failed] = status == MR_E_NO_MEMORY;
     return true;
+}
+
+/* --- What others see --------------------------------------------------------------------------------------------- */
+
+void mr_session_get_recovered(mr_session *s, mr_session_recovered *out) {
+    *out = (mr_session_recovered){0};
+    if (!s->recovery.is_on)
+        return;
+    mr_mutex_lock(&s->recovery.lock);
+    *out = s->recovery.recovered;
+    mr_mutex_unlock(&s->recovery.lock);
+    out->epoch = out->epoch > 0 ? out->epoch : 1;
+}
+
+static void note_recovered(mr_session *s, int64_t start_ns) {
+    mr_session_recovery *r = &s->recovery;
+    int64_t end_ns = mr_clock_now_ns();
+    mr_mutex_lock(&r->lock);
+    r->recovered = (mr_session_recovered){.epoch = s->epoch,
+                                          .n = r->recovered.n + 1,
+                                          .planning_s = (double)(r->planned_ns - start_ns) / (double)MR_NS_PER_S,
+                                          .loading_s = (double)(end_ns - r->planned_ns) / (double)MR_NS_PER_S};
+    mr_mutex_unlock(&r->lock);
+}
+
+const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
+    if (mr_session_cluster_is_lost(&s->cluster, rank))
+        return "lost";
+    for (int32_t i = 0; i < s->plan.n_stages && !mr_session_is_starved(s); i++)
+        if (s->plan.stages[i].rank == rank)
+            return "stage";
+    return s->recovery.is_drained[rank] ? "drained" : s->recovery.has_failed[rank] ? "failed" : "spare";
 }
 
 /* --- Wishes ------------------------------------------------------------------------------------------------------ */
 
-mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err) {
+/* false: no other rank would be left. Of two drains at the same moment, the later one sees the first. */
+static bool note_wish(mr_session *s, int32_t rank, bool drains) {
     mr_session_recovery *r = &s->recovery;
     int32_t n_left = 0;
+    mr_mutex_lock(&r->lock);
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        n_left += i != rank && !atomic_load(&r->wishes[i]) && !mr_session_cluster_is_lost(&s->cluster, i);
+    bool may = !drains || n_left > 0;
+    if (may) {
+        atomic_store(&r->wishes[rank], drains);
+        atomic_fetch_add(&r->n_wishes, 1);
+    }
+    mr_mutex_unlock(&r->lock);
+    return may;
+}
+
+mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err) {
+    mr_session_recovery *r = &s->recovery;
     if (!r->is_on)
         return mr_err_set(err, MR_E_UNSUPPORTED, "this server cannot move layers; hint: --recover, under mpirun");
     if (rank < 0 || rank >= s->cluster.n_ranks || mr_session_cluster_is_lost(&s->cluster, rank))
         return mr_err_set(err, MR_E_INVALID, "rank %" PRId32 " is lost, or there is no such rank", rank);
-    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
-        n_left += i != rank && !atomic_load(&r->wishes[i]) && !mr_session_cluster_is_lost(&s->cluster, i);
-    if (drains && n_left == 0)
+    if (!note_wish(s, rank, drains))
         return mr_err_set(err, MR_E_INVALID, "rank %" PRId32 " is the last one that may hold layers", rank);
-    atomic_store(&r->wishes[rank], drains);
-    atomic_fetch_add(&r->n_wishes, 1);
     mr_channel_wake(mr_session_cluster_channel(&s->cluster));
     return MR_OK;
 }
 
+/* Each SIGUSR1 that a rank has got drains it, or ends its drain. */
+static void take_signals(mr_session *s) {
+    mr_session_recovery *r = &s->recovery;
+    int64_t now_ns = mr_clock_now_ns();
+    mr_err err;
+    if (now_ns < r->hear_ns)
+        return;
+    r->hear_ns = now_ns + HEAR_NS;
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
+        if (mr_session_cluster_is_lost(&s->cluster, i) || mr_roll_call_hear(s->cluster.roll, i, &err) != MR_OK)
+            continue; /* the rank is being lost */
+        uint32_t n = mr_session_cluster_rank(&s->cluster, i)->n_signals, n_new = n - r->n_signals[i];
+        r->n_signals[i] = n;
+        if (n_new % 2 == 0)
+            continue;
+        bool drains = !atomic_load(&r->wishes[i]);
+        if (mr_session_drain(s, i, drains, &err) == MR_OK)
+            mr_output_note("rank %" PRId32 " %s, as a signal asks", i, drains ? "is drained" : "may hold layers again");
+        else
+            mr_output_warning("a signal asks to drain rank %" PRId32 ", in vain: %s", i, err.text);
+    }
+}
+
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
+    take_signals(s);
     session_spares_hear(s);
-    return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted;
+    return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s);
 }
 
 /* Takes over what was asked for; returns whether that changes who takes part. */
@@ -168,18 +245,21 @@ static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, i
 /* Takes as many KV blocks as fit the plan, where the memory is known. */
 static void fit_blocks(mr_session *s, const mr_planner_config *config, const mr_plan *plan) {
     int64_t blocks = s->map_weights ? INT64_MAX : mr_planner_kv_tokens(config, plan) / MR_WIRE_BLOCK_TOKENS;
-    int64_t least = (s->ctx + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
+    int64_t least = mr_session_whole_blocks(config->kv_tokens) / MR_WIRE_BLOCK_TOKENS;
     blocks = blocks > least ? blocks : least;
     s->n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
 }
 
-mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out, mr_err *err) {
+mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *out,
+                                 mr_err *err) {
     part_of_facts part;
     mr_planner_config config = s->facts.planner;
+    config.kv_tokens = kv_tokens;
     mr_status status = take_part(s->facts.known, living, n, &part, err);
     config.facts = &part.facts;
-    if (status == MR_OK)
-        status = mr_session_facts_solve_with(s, &config, out, err);
+    if (status == MR_OK) /* matrices that are repacked cannot stay in the file now */
+        status =
+            s->map_weights ? mr_session_facts_solve_with(s, &config, out, err) : mr_planner_solve(&config, out, err);
     if (status == MR_OK)
         fit_blocks(s, &config, out);
     for (int32_t i = 0; i < out->n_stages && status == MR_OK; i++)
@@ -189,15 +269,15 @@ mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n
     return status;
 }
 
-/* Plans for the ranks living[n]. */
-static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr_err *err) {
+/* Plans for the ranks living[n], with room for kv_tokens tokens at least. */
+static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_err *err) {
     mr_plan plan;
     const int32_t *all = living;
     int32_t n_all = n, some[MR_MAX_STAGES];
     n = session_spares_leave_out(s, living, n, some);
     living = some;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, &plan, err)
+    mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, kv_tokens, &plan, err)
                                           : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
     if (status != MR_OK)
         return status;
@@ -215,18 +295,44 @@ static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, mr
     return mr_session_choose_ways(s, err);
 }
 
-/* Gives the session a plan for the ranks living[n]. After an error the session has its former plan. */
-static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
-    const mr_plan former = s->plan;
-    int32_t former_blocks = s->n_kv_blocks;
-    s->n_kv_blocks = s->recovery.n_first_kv_blocks;
-    mr_status status = choose_plan(s, living, n, err);
+/* Plans with room for kv_tokens tokens, and with most_blocks KV blocks at most. */
+static mr_status plan_with(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, int64_t kv_tokens,
+                           int32_t most_blocks, mr_err *err) {
+    s->n_kv_blocks = most_blocks;
+    s->recovery.missing_bytes = 0;
+    mr_status status = choose_plan(s, living, n, kv_tokens, err);
     if (status == MR_OK)
         status = mr_job_check_restart(job, s->n_kv_blocks, err);
     if (status == MR_OK)
         status = mr_session_size_again(s, err);
+    if (status == MR_OK && !s->map_weights)
+        status = mr_session_check_memory(s, &s->recovery.missing_bytes, err);
+    return status;
+}
+
+static int32_t blocks_for(int64_t tokens) {
+    return (int32_t)(mr_session_whole_blocks(tokens) / MR_WIRE_BLOCK_TOKENS);
+}
+
+/* Gives the session a plan for the ranks living[n]. Where they have little memory, the KV cache has room for one full
+ * sequence, or for the longest that was accepted and CONTEXT_PART of a full one. After an error the session has its
+ * former plan. */
+static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
+    const mr_plan former = s->plan;
+    mr_stage_sizes *former_sizes = s->sizes;
+    int32_t former_blocks = s->n_kv_blocks, most = s->recovery.n_first_kv_blocks;
+    int64_t full = s->ctx, least = mr_job_longest(job);
+    least = least > full / CONTEXT_PART ? least : full / CONTEXT_PART;
+    s->sizes = NULL;
+    mr_status status = plan_with(s, job, living, n, full, most, err);
+    if (status == MR_E_NO_MEMORY && blocks_for(full) < most)
+        status = plan_with(s, job, living, n, full, blocks_for(full), err);
+    if (status == MR_E_NO_MEMORY && blocks_for(least) < most && least < full)
+        status = plan_with(s, job, living, n, least, blocks_for(least), err);
+    mr_free(status == MR_OK ? former_sizes : s->sizes);
     if (status != MR_OK) {
         s->plan = former;
+        s->sizes = former_sizes;
         s->n_kv_blocks = former_blocks;
         return status;
     }
@@ -241,6 +347,7 @@ static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *liv
 static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     mr_err ignored;
     mr_status status = MR_OK;
+    s->recovery.planned_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
             (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
@@ -251,6 +358,8 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
         s->epoch++;
     while (mr_link_tag(MR_LINK_CONTROL, s->epoch) == mr_link_tag(MR_LINK_CONTROL, 0));
     session_layers_begin(s);
+    if (status == MR_OK && mr_session_is_starved(s))
+        session_starve_end(s);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
@@ -315,25 +424,90 @@ static int32_t undrain_all(mr_session *s, int32_t *ranks) {
     return n;
 }
 
-/* Begins other epochs until one runs. */
-static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *ranks, mr_err *err) {
-    if (status == MR_OK) { /* on purpose: where there is no other plan, the present one goes on */
-        if (!take_wishes(s))
+/* The job waits because of a lack of memory, and no error is left. */
+static mr_status starve(mr_session *s, mr_job *job, const int32_t *ranks, int32_t n, const mr_err *why) {
+    uint64_t missing = s->recovery.missing_bytes, more;
+    int64_t longest = mr_job_longest(job);
+    if (s->facts.is_solved) {
+        more = session_starve_missing(s, ranks, n, longest > 0 ? longest : MR_WIRE_BLOCK_TOKENS);
+        missing = missing > more ? missing : more;
+    }
+    session_starve_begin(s, job, missing, why);
+    return MR_OK;
+}
+
+/* Makes a plan of the ranks that may hold layers. If there is too little memory, looks what is free when all stages
+ * have ended. *out_n: how many ranks there are; 0: none. */
+static mr_status plan_for_living(mr_session *s, mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
+    int32_t n = find_ranks(s, ranks);
+    if (n == 0)
+        n = undrain_all(s, ranks);
+    *out_n = n;
+    if (n == 0)
+        return MR_E_NO_MEMORY;
+    mr_status status = plan_again(s, job, ranks, n, err);
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    session_starve_ask(s, job);
+    *out_n = n = find_ranks(s, ranks);
+    return n > 0 ? plan_again(s, job, ranks, n, err) : status;
+}
+
+/* Whether a rank has failed for lack of memory. */
+static bool lacks_memory(const mr_session *s) {
+    bool any = false;
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        any = any || s->recovery.lacks_memory[i];
+    return any;
+}
+
+/* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
+ * present state goes on. */
+static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
+    bool changes = take_wishes(s);
+    *out_goes_on = false;
+    if (!mr_session_is_starved(s)) {
+        *out_goes_on = !changes;
+        mr_status status = changes ? plan_again(s, job, ranks, find_ranks(s, ranks), err) : MR_OK;
+        if (status == MR_OK)
             return MR_OK;
-        mr_status planned = plan_again(s, job, ranks, find_ranks(s, ranks), err);
-        if (planned != MR_OK)
-            return refuse_wishes(s, err);
+        *out_goes_on = true;
+        return refuse_wishes(s, err);
+    }
+    session_starve_forgive(s);
+    session_starve_ask(s, job);
+    int32_t n = find_ranks(s, ranks);
+    mr_status status = n > 0 ? plan_again(s, job, ranks, n, err)
+                             : mr_err_set(err, MR_E_NO_MEMORY, "no rank may hold layers that has memory for them");
+    if (status != MR_E_NO_MEMORY)
+        return status;
+    *out_goes_on = true;
+    return starve(s, job, ranks, n, err);
+}
+
+/* Begins other epochs until one runs, or the job waits for memory. */
+static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *ranks, mr_err *err) {
+    int32_t n = 0;
+    if (status == MR_OK) { /* on purpose: where there is no other plan, the present one goes on */
+        bool goes_on;
+        status = change_plan(s, job, ranks, &goes_on, err);
+        if (status != MR_OK || goes_on)
+            return status;
         status = begin_again(s, job, err);
     }
     while (status != MR_OK && may_go_on(s, job, status, err)) {
-        int32_t n = find_ranks(s, ranks);
-        if (n == 0)
-            n = undrain_all(s, ranks);
-        if (n == 0)
+        const mr_err why = *err;
+        mr_status cause = status;
+        status = plan_for_living(s, job, ranks, &n, err);
+        if (n == 0) {
+            *err = why;
+            return lacks_memory(s) ? starve(s, job, ranks, n, err) : cause;
+        }
+        if (status == MR_E_NO_MEMORY)
+            return starve(s, job, ranks, n, err);
+        if (status != MR_OK)
             return status;
-        status = plan_again(s, job, ranks, n, err);
-        if (status == MR_OK)
-            status = begin_again(s, job, err);
+        status = begin_again(s, job, err);
     }
     return status;
 }
@@ -351,9 +525,15 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     mr_free(ranks);
     if (status != MR_OK)
         return mr_err_prefix(err, "the ranks that are left cannot go on");
-    mr_session_take_ways(s, job);
+    if (mr_job_has_epoch(job))
+        mr_session_take_ways(s, job);
+    if (s->epoch != epoch && !mr_session_is_starved(s))
+        note_recovered(s, start_ns);
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
+    if (mr_session_is_starved(s))
+        return MR_OK;
+    s->is_loaded = true;
     if (s->epoch != epoch)
         say_left(s, job);
     if (s->epoch != epoch)

@@ -15,9 +15,10 @@ void session_recovery_deinit(mr_session *s);
  * stage fails gets no stage any more. After a malformed message the same ranks begin again, some times. With MR_OK:
  * grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all layers. */
 MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
-/* The fastest plan of the ranks living[n] by what was measured, and the KV blocks that fit it. */
-MR_MUST_USE mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, mr_plan *out,
-                                             mr_err *err);
+/* The fastest plan of the ranks living[n] by what was measured, with room for kv_tokens tokens at least, and the KV
+ * blocks that fit it. */
+MR_MUST_USE mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
+                                             mr_plan *out, mr_err *err);
 /* As mr_job_config.wants_restart: whether there are such wishes. */
 bool session_wants_restart(void *ctx);
 
@@ -25,5 +26,10 @@ bool session_wants_restart(void *ctx);
  * so at its next turn. MR_E_INVALID: there is no such rank, it is lost, or no rank would be left. MR_E_UNSUPPORTED:
  * without --recover, or without ranks. */
 MR_MUST_USE mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err);
+
+/* Any thread, from mr_session_start to mr_session_close: what was done so far. */
+void mr_session_get_recovered(mr_session *s, mr_session_recovered *out);
+/* What a rank is for now: "stage", "spare", "drained", "failed" or "lost". For the main thread, with --recover. */
+const char *mr_session_rank_state(const mr_session *s, int32_t rank);
 
 #endif

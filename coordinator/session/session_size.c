@@ -341,6 +341,26 @@ mr_status mr_session_size_again(mr_session *s, mr_err *err) {
     return status;
 }
 
+mr_status mr_session_check_memory(const mr_session *s, uint64_t *out_missing_bytes, mr_err *err) {
+    char need_text[OUTPUT_BYTES_TEXT], have_text[OUTPUT_BYTES_TEXT];
+    size_t budget = (size_t)mr_options_number(s->options, MR_OPTION_MEM), need = allocated_bytes(s, s->n_kv_blocks);
+    uint64_t missing = budget > 0 && need > budget ? need - budget : 0;
+    mr_status status = missing > 0 ? over_budget(s, s->n_kv_blocks, budget, err) : MR_OK;
+    host_sizes h;
+    for (int32_t i = 0; i < s->plan.n_stages && status == MR_OK; i++) {
+        const mr_rank_info *rank = mr_session_rank(s, i);
+        if (!host_memory(s, i, &h) || h.need <= h.have)
+            continue;
+        missing = h.need - h.have;
+        mr_output_bytes_text((size_t)h.need, need_text);
+        mr_output_bytes_text((size_t)h.have, have_text);
+        status = mr_err_set(err, MR_E_NO_MEMORY, "the stages on %s take %s of memory, %s is free there",
+                            rank ? rank->host : "this machine", need_text, have_text);
+    }
+    *out_missing_bytes = missing;
+    return status;
+}
+
 mr_status mr_session_size_for_server(mr_session *s, mr_err *err) {
     bool given = mr_options_given(s->options, MR_OPTION_SEQUENCES);
     int64_t longest = mr_session_whole_blocks(s->ctx);

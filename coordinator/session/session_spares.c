@@ -64,7 +64,7 @@ mr_status session_spares_solve(mr_session *s, mr_err *err) {
         ranks[i] = i;
     while (n > most)
         n = remove_least(s, ranks, n, layers_in_plan);
-    mr_status status = session_recovery_solve(s, ranks, n, &plan, err);
+    mr_status status = session_recovery_solve(s, ranks, n, s->facts.planner.kv_tokens, &plan, err);
     if (status == MR_OK)
         s->plan = plan;
     mr_free(ranks);
@@ -184,15 +184,15 @@ void session_spares_prepare(mr_session *s) {
 void session_spares_hear(mr_session *s) {
     size_t n = (size_t)s->info.n_layers + 1;
     mr_err err;
+    mr_rank_held held;
     for (int32_t rank = 0; rank < s->cluster.n_ranks; rank++) {
         bool *row = s->recovery.ordered + (size_t)rank * n;
-        const mr_rank_held *held = &mr_session_cluster_rank(&s->cluster, rank)->held;
-        if (held->number == 0 || held->is_known || !session_spares_is_one(s, rank) ||
-            mr_roll_call_hear(s->cluster.roll, rank, &err) != MR_OK || !held->is_known)
+        if (!session_spares_is_one(s, rank) || mr_roll_call_hear(s->cluster.roll, rank, &err) != MR_OK ||
+            !mr_roll_call_take_held(s->cluster.roll, rank, &held))
             continue;
         char bytes[OUTPUT_BYTES_TEXT];
-        mr_output_bytes_text((size_t)held->bytes, bytes);
-        if (held->status == MR_OK) {
+        mr_output_bytes_text((size_t)held.bytes, bytes);
+        if (held.status == MR_OK) {
             memcpy(session_layers_row(s, rank), row, n * sizeof *row);
             mr_output_note("rank %" PRId32 " is a spare, and holds %s of weights", rank, bytes);
         } else {

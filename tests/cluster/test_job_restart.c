@@ -144,7 +144,7 @@ static void run_rank(void *ctx) {
     mr_channel_destroy(k->channel);
 }
 
-static void rig_start(rig *r) {
+static void rig_start_with(rig *r, const atomic_uint *n_signals) {
     *r = (rig){0};
     alarm(PATIENCE_S);
     expect_ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
@@ -154,12 +154,19 @@ static void rig_start(rig *r) {
         rank *k = &r->ranks[i];
         expect_ok(mr_local_channel_open(r->hub, i, &k->channel, &r->err), &r->err);
         expect_ok(channel_kill_wrap(&k->kill, &k->channel, &r->err), &r->err);
-        k->config =
-            (mr_lobby_config){.model_path = model.path, .channel = k->channel, .coordinator = N_RANKS, .n_threads = 1};
+        k->config = (mr_lobby_config){.model_path = model.path,
+                                      .channel = k->channel,
+                                      .coordinator = N_RANKS,
+                                      .n_threads = 1,
+                                      .n_signals = n_signals};
         expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
         expect_ok(mr_thread_create("rank", 0, run_rank, k, &k->thread, &r->err), &r->err);
     }
     expect_ok(mr_roll_call_wait(r->roll, mr_clock_now_ns() + PATIENCE_S * MR_NS_PER_S, NULL, NULL, &r->err), &r->err);
+}
+
+static void rig_start(rig *r) {
+    rig_start_with(r, NULL);
 }
 
 static void rig_stop(rig *r) {
@@ -308,6 +315,93 @@ static void test_further_deaths(void **state) {
     print_message("%d restarts after several deaths\n", n_restarts);
 }
 
+/* The job is paused in the middle of its texts. Sequences are submitted and cancelled while it waits. */
+static void test_pause(void **state) {
+    (void)state;
+    static heard h;
+    static text_heard cancelled;
+    rig r;
+    int64_t sequence;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    for (int turn = 0; turn < 3; turn++)
+        expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+    submit_all(r.job, &h);
+    for (int turn = 0; turn < 30; turn++)
+        expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+    mr_job_stats before = mr_job_get_stats(r.job);
+    assert_false(before.is_paused);
+    mr_job_pause(r.job);
+    mr_job_pause(r.job);
+    const mr_job_stats paused = mr_job_get_stats(r.job);
+    assert_true(paused.is_paused && !mr_job_has_epoch(r.job));
+    assert_int_equal(paused.n_waiting, before.n_waiting + before.n_live);
+    assert_int_equal(paused.max_ids, before.max_ids);
+    assert_int_equal(mr_job_longest(r.job), 20 + MAX_TOKENS);
+    mr_sequence_desc desc = job_sequence(3, NULL);
+    int32_t ids[4];
+    job_prompt(3, 4, JOB_VOCAB, ids);
+    desc.prompt_ids = ids;
+    desc.n_prompt = 4;
+    desc.max_tokens = 3;
+    desc.on_token = hear_token;
+    desc.ctx = &cancelled;
+    expect_ok(mr_job_submit(r.job, &desc, &sequence, &r.err), &r.err);
+    for (int turn = 0; turn < 3; turn++)
+        expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+    assert_int_equal(mr_job_get_stats(r.job).n_generated, paused.n_generated);
+    mr_job_cancel(r.job, sequence);
+    mr_job_stop(r.job); /* does nothing */
+    assert_int_equal(mr_job_stage_report(r.job, 1)->weight_bytes, 0);
+    assert_int_equal(mr_job_stage_seconds(r.job, 1)->n_steps, 0);
+    const mr_epoch_config epoch = next_epoch(&r);
+    expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+    (void)run_to_end(&r);
+    assert_memory_equal(&h, &undisturbed, sizeof h);
+    assert_int_equal(cancelled.n, 0);
+    rig_stop(&r);
+}
+
+/* A rank says how much memory it has once its stage has ended, and how many signals it has got. */
+static void test_questions(void **state) {
+    (void)state;
+    rig r;
+    atomic_uint n_signals = 0;
+    rig_start_with(&r, &n_signals);
+    create_job(&r);
+    for (uint32_t question = 1; question < 4; question++) {
+        for (int32_t i = 0; i < N_RANKS; i++)
+            expect_ok(mr_roll_call_ask(r.roll, i, question, &r.err), &r.err);
+        mr_job_pause(r.job);
+        for (int32_t i = 0; i < N_RANKS; i++) {
+            while (mr_roll_call_info(r.roll, i)->answered < question) {
+                expect_ok(mr_roll_call_hear(r.roll, i, &r.err), &r.err);
+                expect_ok(mr_channel_wait(r.channel, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+            }
+            assert_int_equal(mr_roll_call_info(r.roll, i)->answered, question);
+            assert_true(mr_roll_call_info(r.roll, i)->memory_bytes > 0);
+        }
+        const mr_epoch_config epoch = next_epoch(&r);
+        expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+    }
+    for (uint32_t n = 1; n < 3; n++) { /* while its stage runs, and where it waits in the lobby */
+        atomic_store(&n_signals, n);
+        for (int32_t i = 0; i < N_RANKS; i++) {
+            mr_channel_wake(r.ranks[i].channel);
+            while (mr_roll_call_info(r.roll, i)->n_signals < n) {
+                expect_ok(mr_roll_call_hear(r.roll, i, &r.err), &r.err);
+                expect_ok(mr_channel_wait(r.channel, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+            }
+        }
+    }
+    int64_t offset_ns; /* what a rank says of itself is not taken for its answer */
+    atomic_store(&n_signals, 5);
+    expect_ok(mr_roll_call_compare_clocks(r.roll, N_RANKS - 1, &offset_ns, &r.err), &r.err);
+    assert_int_equal(mr_roll_call_info(r.roll, N_RANKS - 1)->n_signals, 5);
+    rig_stop(&r);
+}
+
 /* A restart that nobody died for. */
 static void test_on_purpose(void **state) {
     (void)state;
@@ -407,6 +501,8 @@ int main(void) {
         cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_on_purpose),
+        cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_questions),
         cmocka_unit_test(test_too_small_a_plan),
         cmocka_unit_test(test_one_death),
         cmocka_unit_test(test_further_deaths),

@@ -252,6 +252,8 @@ static void use_report(const Millrace__Report *r) {
     case MILLRACE__REPORT__BODY_PONG: /* the coordinator subtracts its own clock */
         time_ns = r->pong->clock_ns - MR_NS_PER_S;
         break;
+    case MILLRACE__REPORT__BODY_STATE:
+        break;
     case MILLRACE__REPORT__BODY_FACTS:
         use_facts(r->facts);
         break;

@@ -55,9 +55,10 @@ static mr_status mortal_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
     return is_dead(ch) ? dead(err) : mr_channel_wait(mortal_of(ch)->inner, deadline_ns, err);
 }
 
-/* Nobody wakes a stage. */
+/* Not for an endpoint that may die at the same moment. */
 static void mortal_wake(mr_channel *ch) {
-    (void)ch;
+    if (!is_dead(ch))
+        mr_channel_wake(mortal_of(ch)->inner);
 }
 
 static void mortal_destroy(mr_channel *ch) {

@@ -43,10 +43,13 @@ class Group:
             try:
                 write(str(limit_bytes), path, limit)
                 subprocess.run(["true"], preexec_fn=lambda: write("0", path, "cgroup.procs"), check=True)
-                self.path = path
+                self.path, self.limit = path, limit
                 return
             except (OSError, subprocess.SubprocessError):
                 os.rmdir(path)
+
+    def set_limit(self, limit_bytes):
+        write(str(limit_bytes), self.path, self.limit)
 
     def reached(self):
         """How often the limit was."""

@@ -28,6 +28,7 @@ typedef struct lobby {
     mr_file_server *file_server;
     mr_file_client *file_client;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
+    uint32_t n_signals;     /* of config->n_signals, those that the coordinator was told of */
     int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
     mr_err file_problem;    /* why the server, the client or both could not be created */
     mr_status status;       /* error of a peek inside told_to_end */
@@ -78,10 +79,33 @@ static mr_status peek(lobby *l, mr_err *err) {
     return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
 }
 
+/* question: 0: nobody has asked. Nothing is sent while the link is full. */
+static mr_status say_state(lobby *l, uint32_t question, bool *out_sent, mr_err *err) {
+    Millrace__RankState state = MILLRACE__RANK_STATE__INIT;
+    state.question = question;
+    state.memory_bytes = mr_mem_available();
+    state.n_signals = l->config->n_signals ? atomic_load(l->config->n_signals) : 0;
+    const Millrace__Report report = mr_msg_report_of(&state.base);
+    mr_status status = mr_outbox_send_message(l->report, &report.base, out_sent, err);
+    if (status == MR_OK && *out_sent)
+        l->n_signals = state.n_signals;
+    return status;
+}
+
+/* Tells the coordinator of signals. */
+static mr_status pass_signals(lobby *l, mr_err *err) {
+    bool sent;
+    if (!l->config->n_signals || atomic_load(l->config->n_signals) == l->n_signals)
+        return MR_OK;
+    return say_state(l, 0, &sent, err);
+}
+
 /* Callback of a running stage or measurement. An error of the peek ends the stage; the lobby keeps the error, because
  * the inbox reports a malformed message only once. */
 static bool told_to_end(void *ctx) {
     lobby *l = ctx;
+    if (l->status == MR_OK)
+        l->status = pass_signals(l, &l->err);
     if (l->status == MR_OK)
         l->status = peek(l, &l->err);
     return l->status != MR_OK || (l->message && (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN ||
@@ -200,6 +224,18 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .told_to_end_ctx = l};
     if (mr_worker_run(&config, &err) != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err.text);
+}
+
+/* The stage has ended. */
+static mr_status answer_abort(lobby *l, mr_err *err) {
+    uint32_t question = l->message->abort->question;
+    bool sent = true;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (question > 0)
+        mr_weight_store_clear(l->store); /* so that the answer counts their memory as free */
+    if (status == MR_OK && question > 0)
+        status = say_state(l, question, &sent, err);
+    return status; /* without room for the answer: the coordinator asks again */
 }
 
 static mr_status answer_ping(lobby *l, mr_err *err) {
@@ -456,8 +492,8 @@ static mr_status answer_prepare(lobby *l, mr_err *err) {
 /* Answers a message of the lobby other than Start and Shutdown. false: the message is none of these. */
 static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
     switch ((int)l->message->body_case) {
-    case MILLRACE__CONTROL__BODY_ABORT: /* the stage has ended */
-        *out_status = mr_inbox_release(l->control, err);
+    case MILLRACE__CONTROL__BODY_ABORT:
+        *out_status = answer_abort(l, err);
         return true;
     case MILLRACE__CONTROL__BODY_PING:
         *out_status = answer_ping(l, err);
@@ -488,7 +524,9 @@ static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
 
 static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
     for (;;) {
-        mr_status status = peek(l, err);
+        mr_status status = pass_signals(l, err);
+        if (status == MR_OK)
+            status = peek(l, err);
         bool served = mr_file_server_serve(l->file_server, 0);
         if (status == MR_OK && !l->message && !served)
             status = mr_channel_wait(l->config->channel, MR_NEVER, err);

@@ -30,6 +30,9 @@ typedef struct mr_lobby_config {
     int32_t n_threads;         /* threads of the backend */
     atomic_bool *runs_steps;   /* as in mr_worker_config */
     const mr_err *problem;     /* why this rank cannot take part; NULL: no problem is known */
+    /* Counted up by another thread, which then wakes the channel: how often a signal (SIGUSR1) has asked to drain this
+     * rank, or to end its drain. The coordinator is told. NULL: there are no signals. */
+    const atomic_uint *n_signals;
 } mr_lobby_config;
 
 /* Returns MR_OK after a shutdown message. *out_abandoned: a rank is lost, so the caller must not wait for other

@@ -13,6 +13,7 @@
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/session_spares.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/mem.h"
 
 typedef enum fixed_endpoint {
@@ -69,12 +70,26 @@ bool serve_refuse(mr_serve *s, mr_http_answer *out) {
     return true;
 }
 
+/* The job waits for memory: requests are accepted, and wait. So the status of HTTP is 200: a supervisor that took the
+ * server for dead would lose the requests. */
+static json_t *degraded_json(const mr_session *session, const mr_session_starvation *state) {
+    json_t *ranks = json_array();
+    for (int32_t i = 0; i < session->cluster.n_ranks; i++)
+        if (!mr_session_cluster_is_lost(&session->cluster, i))
+            json_array_append_new(ranks, json_integer(i));
+    return json_pack("{s:s, s:s, s:I, s:o}", "status", "degraded", "reason", state->why, "missing_bytes",
+                     (json_int_t)state->missing_bytes, "ranks", ranks);
+}
+
 /* {"status":"ok"} where the model is ready; otherwise the error, the state and the share that is loaded. */
 static void answer_health(mr_serve *s, mr_http_answer *out) {
     mr_service_stats stats;
     mr_service_get_stats(s->service, &stats);
     if (stats.state == MR_SERVICE_READY) {
-        answer_json(out, json_pack("{s:s}", "status", "ok"));
+        mr_session_starvation starvation;
+        mr_session_get_starvation(&s->session, &starvation);
+        answer_json(out,
+                    starvation.is_on ? degraded_json(&s->session, &starvation) : json_pack("{s:s}", "status", "ok"));
         return;
     }
     refuse(out, &stats, stats.text);
@@ -108,20 +123,28 @@ static json_t *held_json(const mr_session *c, int32_t rank) {
 
 static json_t *plan_json(const mr_serve *s) {
     const mr_session *c = &s->session;
-    json_t *lost = json_array(), *drained = json_array(), *spares = json_array();
+    json_t *lost = json_array(), *drained = json_array(), *spares = json_array(), *states = json_array();
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
         if (c->recovery.is_on && c->recovery.is_drained[i])
             json_array_append_new(drained, json_integer(i));
+        if (c->recovery.is_on)
+            json_array_append_new(states, json_string(mr_session_rank_state(c, i)));
         if (session_spares_is_one(c, i))
             json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
     }
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch",
-                     (json_int_t)(c->epoch ? c->epoch : 1), "lost", lost, "drained", drained, "spares", spares, "model",
-                     mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
-                     "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
-                     mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    json_t *plan =
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
+                  "lost", lost, "drained", drained, "spares", spares, "model",
+                  mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
+                  "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
+                  mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    if (plan && c->recovery.is_on)
+        json_object_set_new(plan, "ranks", states); /* the states of all ranks */
+    else
+        json_decref(states);
+    return plan;
 }
 
 /* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */
@@ -148,8 +171,13 @@ typedef struct serve_old_text {
 
 static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
     char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
+    const char *present = atomic_load(&s->texts[which]);
     free(dumped);
     json_decref(root);
+    if (text && present && strcmp(text, present) == 0) { /* a plan may be published very often while the job waits */
+        mr_free(text);
+        return MR_OK;
+    }
     serve_old_text *old = mr_alloc(sizeof *old);
     if (!text || !old) {
         mr_free(text);
@@ -235,12 +263,35 @@ static void answer_slots(mr_serve *s, mr_http_answer *out) {
     answer_json(out, ok ? list : NULL);
 }
 
+/* Once the session runs, with --recover. */
+static void count_recoveries(mr_serve *s) {
+    const mr_labels none = {{0}};
+    mr_session_recovered done;
+    mr_session_starvation starvation;
+    mr_service_stats stats;
+    mr_service_get_stats(s->service, &stats);
+    if (stats.state != MR_SERVICE_READY)
+        return;
+    mr_session_get_recovered(&s->session, &done);
+    mr_session_get_starvation(&s->session, &starvation);
+    if (done.epoch == 0)
+        return;
+    mr_metrics_set(s->metrics, MR_METRIC_EPOCH, none, done.epoch);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERIES, none, (double)done.n);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"planning"}}, done.planning_s);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
+    mr_metrics_set(s->metrics, MR_METRIC_MEMORY_MISSING, none, (double)starvation.missing_bytes);
+    if (starvation.is_on)
+        mr_metrics_set(s->metrics, MR_METRIC_READY, none, 0);
+}
+
 static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
     mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
-    if (serve_stats_count(s->stats, s->metrics, &err) != MR_OK ||
-        mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
+    mr_status status = serve_stats_count(s->stats, s->metrics, &err);
+    count_recoveries(s); /* after the stats: a job that waits for memory is not ready */
+    if (status != MR_OK || mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }
 

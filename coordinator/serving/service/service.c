@@ -30,6 +30,7 @@ struct mr_service {
     mr_prefix_key base_key;       /* of the job */
     int32_t n_waiting;            /* waiting sequences at the last turn of the main thread, and those submitted since */
     bool drains, stops;
+    bool is_paused;                    /* the job, at the last turn */
     mr_request *first_new, **last_new; /* submitted, and not taken by the main thread */
     mr_request *released;              /* released, and not taken by the main thread */
     /* Main thread. */
@@ -159,7 +160,8 @@ static mr_status check_state(const mr_service *s, const mr_generate_desc *desc, 
     if (!s->channel)
         return mr_err_set(err, MR_E_UNAVAILABLE, "the model is loading");
     if (s->n_waiting >= s->config.max_waiting && !desc->goes_on)
-        return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already", s->n_waiting);
+        return mr_err_set(err, MR_E_BUSY, "%d sequences are waiting already%s", s->n_waiting,
+                          s->is_paused ? ", and the model waits for memory" : "");
     return MR_OK;
 }
 
@@ -323,12 +325,6 @@ static void answer_stats(mr_service *s) {
     mr_cond_broadcast(&s->answered);
 }
 
-/* The most ids of a sequence: another plan may have fewer KV blocks. */
-static int32_t most_ids(const mr_job_stats *stats) {
-    int64_t capacity = (int64_t)stats->n_blocks * MR_WIRE_BLOCK_TOKENS;
-    return capacity < stats->max_context ? (int32_t)capacity : stats->max_context;
-}
-
 /* Takes over what other threads have submitted and released; returns whether the run goes on. */
 static bool take_submitted(mr_service *s) {
     mr_mutex_lock(&s->lock);
@@ -352,7 +348,8 @@ static bool take_submitted(mr_service *s) {
     int32_t n_waiting = stats.n_waiting + n_to_start(s);
     mr_mutex_lock(&s->lock);
     s->n_waiting = n_waiting;
-    s->most_ids = most_ids(&stats);
+    s->most_ids = stats.max_ids; /* another plan may have fewer KV blocks */
+    s->is_paused = stats.is_paused;
     for (const mr_request *r = s->first_new; r; r = r->next_new)
         s->n_waiting += r->n_choices;
     if (s->n_asked != s->n_answered)
@@ -374,7 +371,8 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     s->cap_slots = stats.max_sequences;
     s->n_vocab = stats.n_vocab;
     s->base_key = *mr_job_base_key(job);
-    s->most_ids = most_ids(&stats);
+    s->most_ids = stats.max_ids;
+    s->is_paused = stats.is_paused;
     s->stats.loaded = 1;
     s->stats.text[0] = 0;
     s->stats.state = s->drains ? MR_SERVICE_ENDING : MR_SERVICE_READY;

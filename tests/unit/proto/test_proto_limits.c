@@ -395,6 +395,9 @@ static void test_lobby_limits(void **state) {
     mr_err err;
     samples_init(&s, MILLRACE__CONTROL__BODY_PING, MILLRACE__REPORT__BODY_HELLO);
     expect_accepted(&s, CONTROL);
+    samples_init(&s, MILLRACE__CONTROL__BODY_PING, MILLRACE__REPORT__BODY_STATE);
+    expect_accepted(&s, REPORT);
+    samples_init(&s, MILLRACE__CONTROL__BODY_PING, MILLRACE__REPORT__BODY_HELLO);
     memset(s.version, 'v', sizeof s.version - 1);
     memset(s.host, '\t', sizeof s.host - 1);
     Millrace__Report *report = NULL;

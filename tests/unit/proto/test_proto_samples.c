@@ -190,6 +190,9 @@ static void hello_init(samples *s) {
     s->hello.parts = s->part_points;
     s->pong = (Millrace__Pong)MILLRACE__PONG__INIT;
     s->pong.clock_ns = INT64_MAX / 4;
+    s->state = (Millrace__RankState)MILLRACE__RANK_STATE__INIT;
+    s->state.question = s->state.n_signals = UINT32_MAX;
+    s->state.memory_bytes = UINT64_MAX;
 }
 
 static void spans_init(samples *s) {
@@ -377,6 +380,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.hello = &s->hello;
     else if (report_body == MILLRACE__REPORT__BODY_PONG)
         s->report.pong = &s->pong;
+    else if (report_body == MILLRACE__REPORT__BODY_STATE)
+        s->report.state = &s->state;
     else if (report_body == MILLRACE__REPORT__BODY_SPANS)
         s->report.spans = &s->spans;
     else if (report_body == MILLRACE__REPORT__BODY_STEP_SUMS)

@@ -57,6 +57,7 @@ typedef struct samples {
     uint32_t digest_of[MR_MAX_DIGEST_PARTS + 1];
     uint64_t digest_bits[MR_MAX_DIGEST_PARTS + 1];
     Millrace__Pong pong;
+    Millrace__RankState state;
     Millrace__Spans spans;
     Millrace__Seconds seconds;
     Millrace__StepSums step_sums;
