@@ -26,7 +26,7 @@ enum {
     ((N_SAMPLING + 1) * (size_t)ANY_HEAD + (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS) * (size_t)(id_bytes) +              \
      MR_MAX_BAD_WORDS * ((size_t)(id_bytes) + 1) + MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
 #define OPEN_BYTES(context, id_bytes, block_bytes)                                                                     \
-    (8 * (size_t)HEAD + ANY_HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +                  \
+    (8 * (size_t)HEAD + ANY_HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +       \
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
 
 /* The number of an expert takes two bytes. */
