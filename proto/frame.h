@@ -1,9 +1,9 @@
 /* proto/frame.h - the fixed header in front of everything that crosses a process boundary (little-endian, 56 bytes).
  *   u32 magic "MRF1", u16 version, u16 kind, u32 epoch, u32 rows, u64 step, u32 type (its top bit: by_device),
  *   u32 row_bytes, u64 payload_bytes, u64 counter, u64 checksum
- * The checksum covers the 48 bytes before it and the payload. Without a secret it is XXH3-64, which finds accidents, and
- * the counter is 0. With the secret of a launch it is UMAC-64 (RFC 4418) with the key of the link, and the counter, which
- * grows by 1 with every frame of the link, is its nonce: nobody without the secret can make a frame, and a frame that
+ * The checksum covers the 48 bytes before it and the payload. Without a secret it is XXH3-64, which finds accidents,
+ * and the counter is 0. With the secret of a launch it is UMAC-64 (RFC 4418) with the key of the link. Its nonce is the
+ * counter, which grows by 1 with every frame of the link: nobody without the secret can make a frame, and a frame that
  * comes a second time is known. Measured for 64 KiB: XXH3 8 us, UMAC-64 21 us, Poly1305 30 us, SipHash-2-4 67 us,
  * HMAC-SHA-256 74 us.
  * Owns:    nothing but a key, which belongs to one end of a link.
@@ -62,15 +62,16 @@ typedef struct mr_frame_link {
 /* NULL: no memory. */
 mr_frame_key *mr_frame_key_create(const mr_secret *secret, const mr_frame_link *link);
 void mr_frame_key_destroy(mr_frame_key *key);
-/* For an end that sends: its first counter, with has_gaps from the clock, so that it is above that of an earlier end. */
+/* For an end that sends: sets the first counter. With has_gaps it comes from the clock, so that it is above those of an
+ * earlier end. */
 void mr_frame_key_begin(mr_frame_key *key);
 /* Call when the frame that was sealed last is on its way: the next one gets the next counter. NULL is accepted. */
 void mr_frame_key_advance(mr_frame_key *key);
 /* As mr_frame_seal, with the key; NULL: without. */
 void mr_frame_seal_with(const mr_frame *frame, mr_frame_key *key, uint8_t *buffer);
 /* As mr_frame_open, with the key; NULL: without. *out_again: the frame has come before, or a later one has; it is not
- * to be used, *out is not written, and MR_OK is returned. MR_E_PROTOCOL also for a frame of somebody without the secret,
- * and when frames before this one are missing. */
+ * to be used, *out is not written, and MR_OK is returned. MR_E_PROTOCOL also for a frame of somebody without the
+ * secret, and when frames before this one are missing. */
 MR_MUST_USE mr_status mr_frame_open_with(const uint8_t *buffer, size_t bytes, mr_frame_kind expected, mr_frame_key *key,
                                          mr_frame *out, bool *out_again, mr_err *err);
 

@@ -55,9 +55,10 @@ typedef struct mr_lifeline_wish {
     void *ctx;
 } mr_lifeline_wish;
 
-/* The other ranks: tries all addresses at once. The first peer that proves to know the secret is rank 0; another program
- * behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
- * MR_E_PROTOCOL: address is malformed, or rank 0 has another secret. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed.
+/* The other ranks: tries all addresses at once. The first peer that proves to know the secret is rank 0. Another
+ * program behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
+ * MR_E_PROTOCOL: address is malformed, or rank 0 has another secret. MR_E_IO: no address can be reached.
+ * MR_E_TIMEOUT: the deadline has passed.
  * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second. */
 MR_MUST_USE mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address, int64_t deadline_ns,
                                           mr_lifeline **out, mr_err *err);
