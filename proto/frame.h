@@ -4,8 +4,8 @@
  * The checksum covers the 48 bytes before it and the payload. Without a secret it is XXH3-64, which finds accidents,
  * and the counter is 0. With the secret of a launch it is UMAC-64 (RFC 4418) with the key of the link. Its nonce is the
  * counter, which grows by 1 with every frame of the link: nobody without the secret can make a frame, and a frame that
- * comes a second time is known. Measured for 64 KiB: XXH3 8 us, UMAC-64 21 us, Poly1305 30 us, SipHash-2-4 67 us,
- * HMAC-SHA-256 74 us.
+ * comes a second time is known. CPU time for 64 KiB (x86-64, libnettle 3.8): XXH3 4 us, UMAC-64 5 us,
+ * Poly1305-AES 24 us, SipHash-2-4 25 us, HMAC-SHA-256 43 us.
  * Owns:    nothing but a key, which belongs to one end of a link.
  * Threads: pure functions; the caller serialises the use of a key. */
 // SPDX-License-Identifier: Apache-2.0
