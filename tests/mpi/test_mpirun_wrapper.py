@@ -101,7 +101,8 @@ class Options(Case):
 
     def test_secret(self):
         """Each launch has a secret of its own, equal at all ranks, that no list of processes shows."""
-        text = 'echo "$MILLRACE_SECRET"; grep -qsz -F -e "$MILLRACE_SECRET" /proc/[0-9]*/cmdline && echo shown || true'
+        text = ('echo "$MILLRACE_SECRET"; echo "$MILLRACE_SECRET" | '
+                'grep -qsz -F -f - /proc/[0-9]*/cmdline && echo shown || true')
         secrets = set()
         for _ in range(2):
             lines = self.lines(text, "-n", "2", "generate")
