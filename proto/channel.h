@@ -24,6 +24,7 @@
 #include <stdio.h>
 
 #include "engine/base/status.h"
+#include "proto/secret.h"
 
 typedef struct mr_channel mr_channel;
 
@@ -68,6 +69,9 @@ struct mr_channel {
     int32_t n_peers; /* endpoints are 0 .. n_peers - 1 */
     /* Sends and receives may have addresses in the memory of a device, which is the thread's current one. */
     bool takes_device_memory;
+    /* The key material of the frames of links, equal at all endpoints; borrowed. NULL, or not set: frames have plain
+     * checksums. Set it before links are created. */
+    const mr_secret *secret;
 };
 
 /* Sends data[bytes] to peer. The caller keeps data valid until the request is done. Never blocks. */

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "engine/base/clock.h"
@@ -39,8 +38,9 @@ typedef struct conn {
     int32_t rank; /* rank of the peer, or PENDING */
     int32_t silent_beats;
     short revents;
-    uint8_t n_hello; /* received bytes of hello */
-    uint8_t hello[LIFELINE_HELLO_BYTES];
+    uint8_t n_heard;                                            /* received bytes of heard */
+    uint8_t heard[LIFELINE_HELLO_BYTES + LIFELINE_PROOF_BYTES]; /* hello and proof, while the rank is PENDING */
+    uint8_t challenge[LIFELINE_NONCE_BYTES];
 } conn;
 
 struct mr_lifeline {
@@ -48,6 +48,7 @@ struct mr_lifeline {
     mr_thread *thread;
     int stop_fd;
     int listen_fd;       /* -1: all ranks have connected, or this is not rank 0 */
+    bool has_refused;    /* a wrong proof was logged */
     bool accepts_paused; /* no accepts until the next beat, because the system has no descriptor left */
     int32_t n_ranks;
     int32_t n_missing; /* ranks that have not connected yet */
@@ -57,6 +58,8 @@ struct mr_lifeline {
     conn *conns;          /* [n_conns] */
     struct pollfd *polls; /* [2 + n_conns] */
     uint8_t token[LIFELINE_TOKEN_BYTES];
+    mr_secret key;   /* of the proofs */
+    mr_secret plane; /* mr_lifeline_secret */
     char address[MR_LIFELINE_ADDRESS_BYTES];
 };
 
@@ -116,12 +119,36 @@ static void door_close(mr_lifeline *l) {
             lifeline_fd_close(&l->conns[i].fd);
 }
 
-/* Checks a complete hello. The connection becomes that of a peer, or is closed. */
+/* Answers a complete hello with a challenge, or closes the connection. */
+static void pending_challenge(mr_lifeline *l, conn *c) {
+    mr_err ignored;
+    if (lifeline_hello_read(c->heard, l->n_ranks) < 0 ||
+        lifeline_random(c->challenge, sizeof c->challenge, &ignored) != MR_OK ||
+        send(c->fd, c->challenge, sizeof c->challenge, MSG_NOSIGNAL) != (ssize_t)sizeof c->challenge)
+        lifeline_fd_close(&c->fd);
+}
+
+/* Closes a connection whose proof is wrong. Only the first one is logged: strangers may come without end. */
+static void pending_refuse(mr_lifeline *l, conn *c, int32_t rank) {
+    if (!l->has_refused)
+        mr_log_write(MR_LOG_WARN, "lifeline",
+                     "a connection that calls itself rank %" PRId32 " was refused: it does not know the launch secret; "
+                     "hint: MILLRACE_SECRET or MILLRACE_SECRET_FILE has to reach every rank (mpirun -x)",
+                     rank);
+    l->has_refused = true;
+    lifeline_fd_close(&c->fd);
+}
+
+/* Checks a complete proof. The connection becomes that of a peer, or is closed. */
 static void pending_admit(mr_lifeline *l, conn *c) {
-    uint8_t answer[LIFELINE_ANSWER_BYTES];
-    int32_t rank = lifeline_hello_read(l->token, c->hello, l->n_ranks);
-    lifeline_answer_write(l->token, answer);
-    if (rank < 0 || l->seen[rank] || send(c->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
+    uint8_t answer[LIFELINE_PROOF_BYTES];
+    int32_t rank = lifeline_hello_read(c->heard, l->n_ranks);
+    if (!lifeline_proves(&l->key, LIFELINE_RANK, c->heard, c->challenge, c->heard + LIFELINE_HELLO_BYTES)) {
+        pending_refuse(l, c, rank);
+        return;
+    }
+    lifeline_prove(&l->key, LIFELINE_RANK_0, c->heard, c->challenge, answer);
+    if (l->seen[rank] || send(c->fd, answer, sizeof answer, MSG_NOSIGNAL) != (ssize_t)sizeof answer) {
         lifeline_fd_close(&c->fd);
         return;
     }
@@ -133,15 +160,18 @@ static void pending_admit(mr_lifeline *l, conn *c) {
 }
 
 static void pending_read(mr_lifeline *l, conn *c) {
-    ssize_t n = recv(c->fd, c->hello + c->n_hello, sizeof c->hello - c->n_hello, 0);
+    size_t most = c->n_heard < LIFELINE_HELLO_BYTES ? LIFELINE_HELLO_BYTES : sizeof c->heard;
+    ssize_t n = recv(c->fd, c->heard + c->n_heard, most - c->n_heard, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
         lifeline_fd_close(&c->fd);
         return;
     }
-    c->n_hello = (uint8_t)(c->n_hello + n);
-    if (c->n_hello == sizeof c->hello)
+    c->n_heard = (uint8_t)(c->n_heard + n);
+    if (c->n_heard == LIFELINE_HELLO_BYTES)
+        pending_challenge(l, c);
+    else if (c->n_heard == sizeof c->heard)
         pending_admit(l, c);
 }
 
@@ -328,6 +358,15 @@ static int door_open(int family, uint16_t *out_port) {
     return fd;
 }
 
+/* The keys follow from the secret and the token. */
+static void lifeline_derive(mr_lifeline *l) {
+    const mr_secret none = {0};
+    l->key = lifeline_key(l->config.secret, l->token);
+    l->plane =
+        mr_secret_derive(l->config.secret ? l->config.secret : &none, "millrace plane", l->token, sizeof l->token);
+    l->config.secret = NULL;
+}
+
 static mr_status lifeline_open(mr_lifeline *l, mr_err *err) {
     uint16_t port = 0;
     int family = AF_INET6;
@@ -338,8 +377,10 @@ static mr_status lifeline_open(mr_lifeline *l, mr_err *err) {
     }
     if (l->listen_fd < 0)
         return mr_err_set(err, MR_E_IO, "no port to listen on for the lifelines of the ranks: %s", strerror(errno));
-    if (getrandom(l->token, sizeof l->token, 0) != (ssize_t)sizeof l->token)
-        return mr_err_set(err, MR_E_IO, "the system gives no random bytes: %s", strerror(errno));
+    mr_status status = lifeline_random(l->token, sizeof l->token, err);
+    if (status != MR_OK)
+        return status;
+    lifeline_derive(l);
     return lifeline_address_write(l->token, family, port, l->address, err);
 }
 
@@ -374,25 +415,34 @@ mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadl
     mr_status status = lifeline_address_read(address, &places, err);
     if (status == MR_OK)
         status = lifeline_create(1, 1, config, &l, err);
-    if (status == MR_OK)
-        status = lifeline_race(&places, self_rank, deadline_ns, &l->conns[0].fd, err);
+    if (status == MR_OK) {
+        memcpy(l->token, places.token, sizeof l->token);
+        lifeline_derive(l);
+        status = lifeline_race(&places, &l->key, self_rank, deadline_ns, &l->conns[0].fd, err);
+    }
     return lifeline_start(status, l, out, err);
 }
 
-static lifeline_config normal_config(mr_lifeline_lost *lost, void *ctx) {
-    return (lifeline_config){.lost = lost, .ctx = ctx, .beat_ns = BEAT_NS, .silent_beats = SILENT_BEATS};
-}
-
-mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost, void *ctx, mr_lifeline **out, mr_err *err) {
-    lifeline_config config = normal_config(lost, ctx);
+mr_status mr_lifeline_listen(int32_t n_ranks, const mr_secret *secret, mr_lifeline_lost *lost, void *ctx,
+                             mr_lifeline **out, mr_err *err) {
+    const lifeline_config config = {
+        .lost = lost, .ctx = ctx, .secret = secret, .beat_ns = BEAT_NS, .silent_beats = SILENT_BEATS};
     return lifeline_listen(n_ranks, &config, out, err);
 }
 
-mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns, mr_lifeline_lost *lost,
-                              bool (*is_alive)(void *ctx), void *ctx, mr_lifeline **out, mr_err *err) {
-    lifeline_config config = normal_config(lost, ctx);
-    config.is_alive = is_alive;
-    return lifeline_connect(address, self_rank, deadline_ns, &config, out, err);
+mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address, int64_t deadline_ns, mr_lifeline **out,
+                              mr_err *err) {
+    const lifeline_config config = {.lost = wish->lost,
+                                    .is_alive = wish->is_alive,
+                                    .ctx = wish->ctx,
+                                    .secret = wish->secret,
+                                    .beat_ns = BEAT_NS,
+                                    .silent_beats = SILENT_BEATS};
+    return lifeline_connect(address, wish->self_rank, deadline_ns, &config, out, err);
+}
+
+mr_secret mr_lifeline_secret(const mr_lifeline *l) {
+    return l->plane;
 }
 
 const char *mr_lifeline_address(const mr_lifeline *l) {

@@ -10,8 +10,9 @@
  * Threads: listen, connect and close are for one thread; any thread may call mr_lifeline_address.
  * Errors:  MR_E_IO: the system refuses a socket or an eventfd. MR_E_NO_MEMORY. MR_E_INVALID: a rank or a number of
  *          ranks outside MR_MAX_STAGES. Other errors are named at the function. Bytes from the port are checked: a
- *          client that does not know the token is disconnected, and nothing else happens. The token keeps other
- *          programs and wrong hosts out. It does not protect against a person who reads the network. */
+ *          client that does not prove to know the launch secret is disconnected, which is logged once, and nothing else
+ *          happens. Without a secret, the token in the address takes its place: it keeps other programs and wrong hosts
+ *          out, but does not protect against a person who reads the network. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_LIFELINE_H
 #define MR_PROTO_LIFELINE_H
@@ -20,6 +21,7 @@
 #include <stdint.h>
 
 #include "engine/base/status.h"
+#include "proto/secret.h"
 
 enum { MR_LIFELINE_ADDRESS_BYTES = 512 }; /* with the terminating zero */
 
@@ -32,9 +34,9 @@ typedef struct mr_lifeline mr_lifeline;
 typedef void mr_lifeline_lost(void *ctx, int32_t rank, const char *why);
 
 /* Rank 0: listens on an ephemeral port of all interfaces (IPv6 and IPv4, or IPv4 only), until every rank from 1 to
- * n_ranks - 1 has connected. A rank may connect once. */
-MR_MUST_USE mr_status mr_lifeline_listen(int32_t n_ranks, mr_lifeline_lost *lost, void *ctx, mr_lifeline **out,
-                                         mr_err *err);
+ * n_ranks - 1 has connected. A rank may connect once. secret: of the launch, read by this call only. */
+MR_MUST_USE mr_status mr_lifeline_listen(int32_t n_ranks, const mr_secret *secret, mr_lifeline_lost *lost, void *ctx,
+                                         mr_lifeline **out, mr_err *err);
 /* Rank 0: one line that the other ranks need to connect: a random token, and host:port for each address of the
  * interfaces that are up, loopback addresses last, without link-local addresses. Valid until close; "" on the other
  * ranks. */
@@ -43,15 +45,26 @@ const char *mr_lifeline_address(const mr_lifeline *l);
  * ranks. */
 int32_t mr_lifeline_n_missing(const mr_lifeline *l, int32_t *out_first);
 
-/* The other ranks: tries all addresses at once. The first peer that proves to know the token is rank 0; another program
- * behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
- * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached. MR_E_TIMEOUT: the deadline has passed.
- * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second.
- * is_alive: called once in a beat, on the thread of the lifeline; while it returns false, this process gives no sign of
- * life. NULL: this process is alive while the thread of the lifeline runs. */
-MR_MUST_USE mr_status mr_lifeline_connect(const char *address, int32_t self_rank, int64_t deadline_ns,
-                                          mr_lifeline_lost *lost, bool (*is_alive)(void *ctx), void *ctx,
+typedef struct mr_lifeline_wish {
+    int32_t self_rank;
+    const mr_secret *secret; /* of the launch, read by the call only */
+    mr_lifeline_lost *lost;
+    /* Called once in a beat, on the thread of the lifeline; while it returns false, this process gives no sign of life.
+     * NULL: this process is alive while the thread of the lifeline runs. */
+    bool (*is_alive)(void *ctx);
+    void *ctx;
+} mr_lifeline_wish;
+
+/* The other ranks: tries all addresses at once. The first peer that proves to know the secret is rank 0. Another
+ * program behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
+ * MR_E_PROTOCOL: address is malformed, or rank 0 has another secret. MR_E_IO: no address can be reached.
+ * MR_E_TIMEOUT: the deadline has passed.
+ * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second. */
+MR_MUST_USE mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address, int64_t deadline_ns,
                                           mr_lifeline **out, mr_err *err);
+/* A secret of this job alone, equal at all ranks: two jobs with one launch secret have different ones. Not set if the
+ * launch has no secret. */
+mr_secret mr_lifeline_secret(const mr_lifeline *l);
 
 /* Sends a goodbye, so that the peers do not take the end of the connection for a death. Waits until the peers have
  * closed their ends, half a second at most. lost is not called after this returns. NULL is accepted. */

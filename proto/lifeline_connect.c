@@ -19,52 +19,17 @@ typedef struct attempt {
     int fd;             /* -1: failed */
     int64_t greeted_ns; /* when the hello was sent; 0: not yet */
     const char *failure;
-    size_t n_answer; /* received bytes of answer */
-    uint8_t answer[LIFELINE_ANSWER_BYTES];
+    bool refused;                                               /* rank 0 did not take the proof */
+    size_t n_heard;                                             /* received bytes of heard */
+    uint8_t heard[LIFELINE_NONCE_BYTES + LIFELINE_PROOF_BYTES]; /* challenge and answer */
 } attempt;
 
 typedef struct race {
     const lifeline_places *places;
+    const mr_secret *key;
     attempt attempts[LIFELINE_MAX_HOSTS];
     uint8_t hello[LIFELINE_HELLO_BYTES];
 } race;
-
-/* Compares in constant time, so that the time does not tell where the first difference is. */
-static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t n) {
-    volatile uint8_t differ = 0;
-    for (size_t i = 0; i < n; i++)
-        differ |= a[i] ^ b[i];
-    return differ == 0;
-}
-
-void lifeline_answer_write(const uint8_t *token, uint8_t out_answer[LIFELINE_ANSWER_BYTES]) {
-    memcpy(out_answer, LIFELINE_MAGIC, LIFELINE_MAGIC_BYTES);
-    memcpy(out_answer + LIFELINE_MAGIC_BYTES, token + LIFELINE_PROOF_BYTES, LIFELINE_PROOF_BYTES);
-}
-
-bool lifeline_answer_check(const uint8_t *token, const uint8_t answer[LIFELINE_ANSWER_BYTES]) {
-    uint8_t right[LIFELINE_ANSWER_BYTES];
-    lifeline_answer_write(token, right);
-    return same_bytes(answer, right, sizeof right);
-}
-
-void lifeline_hello_write(const uint8_t *token, int32_t rank, uint8_t out_hello[LIFELINE_HELLO_BYTES]) {
-    memcpy(out_hello, LIFELINE_MAGIC, LIFELINE_MAGIC_BYTES);
-    memcpy(out_hello + LIFELINE_MAGIC_BYTES, token, LIFELINE_PROOF_BYTES);
-    for (int i = 0; i < 4; i++)
-        out_hello[LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES + i] = (uint8_t)((uint32_t)rank >> 8 * i);
-}
-
-int32_t lifeline_hello_read(const uint8_t *token, const uint8_t hello[LIFELINE_HELLO_BYTES], int32_t n_ranks) {
-    uint8_t right[LIFELINE_HELLO_BYTES];
-    uint32_t rank = 0;
-    for (int i = 4; i-- > 0;)
-        rank = rank << 8 | hello[LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES + i];
-    lifeline_hello_write(token, 0, right);
-    if (!same_bytes(hello, right, LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES))
-        return -1;
-    return rank >= 1 && rank < (uint32_t)n_ranks ? (int32_t)rank : -1;
-}
 
 int lifeline_wait_ms(int64_t deadline_ns) {
     static const int64_t hour_ns = 3600 * MR_NS_PER_S;
@@ -105,19 +70,31 @@ static void attempt_greet(attempt *a, const uint8_t hello[LIFELINE_HELLO_BYTES])
         a->greeted_ns = mr_clock_now_ns();
 }
 
-/* Reads the answer. True: the whole answer has come and is right. */
-static bool attempt_read(attempt *a, const uint8_t *token) {
-    ssize_t n = recv(a->fd, a->answer + a->n_answer, sizeof a->answer - a->n_answer, 0);
+/* Answers the challenge of rank 0. */
+static void attempt_prove(attempt *a, const mr_secret *key, const uint8_t hello[LIFELINE_HELLO_BYTES]) {
+    uint8_t proof[LIFELINE_PROOF_BYTES];
+    lifeline_prove(key, LIFELINE_RANK, hello, a->heard, proof);
+    if (send(a->fd, proof, sizeof proof, MSG_NOSIGNAL) != (ssize_t)sizeof proof)
+        attempt_fail(a, "the proof cannot be sent");
+}
+
+/* Reads the challenge and the answer. True: the whole answer has come and is right. */
+static bool attempt_read(attempt *a, const mr_secret *key, const uint8_t hello[LIFELINE_HELLO_BYTES]) {
+    size_t most = a->n_heard < LIFELINE_NONCE_BYTES ? LIFELINE_NONCE_BYTES : sizeof a->heard;
+    ssize_t n = recv(a->fd, a->heard + a->n_heard, most - a->n_heard, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        attempt_fail(a, "refused our hello");
+        a->refused = a->n_heard >= LIFELINE_NONCE_BYTES;
+        attempt_fail(a, a->refused ? "refused our proof" : "refused our hello");
         return false;
     }
-    a->n_answer += (size_t)n;
-    if (a->n_answer < sizeof a->answer)
+    a->n_heard += (size_t)n;
+    if (a->n_heard == LIFELINE_NONCE_BYTES)
+        attempt_prove(a, key, hello);
+    if (a->n_heard < sizeof a->heard)
         return false;
-    if (lifeline_answer_check(token, a->answer))
+    if (lifeline_proves(key, LIFELINE_RANK_0, hello, a->heard, a->heard + LIFELINE_NONCE_BYTES))
         return true;
     attempt_fail(a, "is not our rank 0");
     return false;
@@ -143,7 +120,7 @@ static bool race_step(race *r, int64_t deadline_ns, int *out_fd) {
             continue;
         if (!a->greeted_ns) {
             attempt_greet(a, r->hello);
-        } else if (attempt_read(a, r->places->token)) {
+        } else if (attempt_read(a, r->key, r->hello)) {
             *out_fd = a->fd;
             a->fd = -1;
         }
@@ -172,6 +149,24 @@ static bool is_silent(const race *r, int64_t now_ns) {
     return found;
 }
 
+/* The peer that did not take the proof, if no other was rank 0. */
+static const struct sockaddr_storage *find_refusal(const race *r) {
+    const struct sockaddr_storage *found = NULL;
+    for (int i = 0; i < r->places->n_hosts; i++)
+        if (r->attempts[i].refused)
+            found = &r->places->hosts[i];
+    return found;
+}
+
+static mr_status refusal_error(const struct sockaddr_storage *host, mr_err *err) {
+    char name[64];
+    host_name(host, name, sizeof name);
+    return mr_err_set(err, MR_E_PROTOCOL,
+                      "rank 0 at %s does not let this process in, because its launch secret is another one; hint: "
+                      "MILLRACE_SECRET or MILLRACE_SECRET_FILE has to reach every rank (mpirun -x)",
+                      name);
+}
+
 /* The error with the result of each address, as many as fit the text. */
 static mr_status race_error(const race *r, mr_status status, mr_err *err) {
     char text[MR_ERR_TEXT_BYTES - 160] = "", name[64];
@@ -188,17 +183,20 @@ static mr_status race_error(const race *r, mr_status status, mr_err *err) {
                       text);
 }
 
-mr_status lifeline_race(const lifeline_places *places, int32_t self_rank, int64_t deadline_ns, int *out_fd,
-                        mr_err *err) {
-    race r = {.places = places};
-    mr_status status = MR_OK;
+mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int32_t self_rank, int64_t deadline_ns,
+                        int *out_fd, mr_err *err) {
+    race r = {.places = places, .key = key};
+    uint8_t nonce[LIFELINE_NONCE_BYTES];
     int fd = -1;
-    lifeline_hello_write(places->token, self_rank, r.hello);
+    mr_status status = lifeline_random(nonce, sizeof nonce, err);
+    if (status != MR_OK)
+        return status;
+    lifeline_hello_write(self_rank, nonce, r.hello);
     for (int i = 0; i < places->n_hosts; i++)
         attempt_start(&r.attempts[i], &places->hosts[i]);
     while (fd < 0 && status == MR_OK) {
         if (!race_step(&r, deadline_ns, &fd))
-            status = race_error(&r, MR_E_IO, err);
+            status = find_refusal(&r) ? refusal_error(find_refusal(&r), err) : race_error(&r, MR_E_IO, err);
         else if (fd < 0 && mr_clock_now_ns() >= deadline_ns)
             status = race_error(&r, is_silent(&r, mr_clock_now_ns()) ? MR_E_PEER_LOST : MR_E_TIMEOUT, err);
     }

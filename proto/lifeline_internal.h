@@ -1,10 +1,12 @@
 /* proto/lifeline_internal.h - internal to lifeline*.c: the wire format, the address text, connecting.
  * On the wire, in bytes; integers are little-endian:
- *   hello   a rank to rank 0   magic 8, proof of the ranks 16, rank 4
- *   answer  rank 0 to a rank   magic 8, proof of rank 0 16
+ *   hello      a rank to rank 0   magic 8, rank 4, random 16
+ *   challenge  rank 0 to a rank   random 16
+ *   proof      a rank to rank 0   HMAC-SHA-256 32, over hello and challenge
+ *   answer     rank 0 to a rank   HMAC-SHA-256 32, over hello and challenge: the rank is admitted
  *   then both ways, every beat: 'h'; at the end: 'b'
- * The token consists of the two proofs, which are independent random numbers. A wrong host that has received the proof
- * of the ranks still cannot pass for rank 0.
+ * The key of the HMAC is derived from the secret of the launch and from the token, a random number in the address text.
+ * Without a secret, whoever knows the token knows the key.
  * Threads: functions without state. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_LIFELINE_INTERNAL_H
@@ -16,18 +18,19 @@
 #include <sys/socket.h>
 
 #include "proto/lifeline.h"
+#include "proto/secret.h"
 
 enum {
     LIFELINE_MAGIC_BYTES = 8,
-    LIFELINE_PROOF_BYTES = 16,
-    LIFELINE_TOKEN_BYTES = 2 * LIFELINE_PROOF_BYTES, /* proof of the ranks, proof of rank 0 */
-    LIFELINE_HELLO_BYTES = LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES + 4,
-    LIFELINE_ANSWER_BYTES = LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES,
+    LIFELINE_NONCE_BYTES = 16,
+    LIFELINE_PROOF_BYTES = 32,
+    LIFELINE_TOKEN_BYTES = 32,
+    LIFELINE_HELLO_BYTES = LIFELINE_MAGIC_BYTES + 4 + LIFELINE_NONCE_BYTES,
     LIFELINE_MAX_HOSTS = 16,
 };
 
 /* The last byte of the text is the version. */
-#define LIFELINE_MAGIC "MRLIFE\x01"
+#define LIFELINE_MAGIC "MRLIFE\x02"
 
 /* All times are counted in beats of the own thread. A process that was stopped counts no beats, so it does not take its
  * peers for lost. */
@@ -35,8 +38,9 @@ typedef struct lifeline_config {
     mr_lifeline_lost *lost;
     bool (*is_alive)(void *ctx); /* false: no sign of life is sent now; NULL: always */
     void *ctx;
-    int64_t beat_ns;      /* time between two signs of life */
-    int32_t silent_beats; /* silent beats after which a peer is lost, and a client without a hello is disconnected */
+    const mr_secret *secret; /* of the launch, read by listen and connect only; NULL: there is none */
+    int64_t beat_ns;         /* time between two signs of life */
+    int32_t silent_beats;    /* silent beats after which a peer is lost, and a client without a hello is disconnected */
 } lifeline_config;
 
 /* The public functions with a config. */
@@ -60,14 +64,27 @@ MR_MUST_USE mr_status lifeline_address_read(const char *text, lifeline_places *o
 
 /* Connects to rank 0 as rank self_rank. *out_fd: the non-blocking socket on which rank 0 has answered. Errors as in
  * mr_lifeline_connect. */
-MR_MUST_USE mr_status lifeline_race(const lifeline_places *places, int32_t self_rank, int64_t deadline_ns, int *out_fd,
-                                    mr_err *err);
+MR_MUST_USE mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int32_t self_rank,
+                                    int64_t deadline_ns, int *out_fd, mr_err *err);
 
-void lifeline_hello_write(const uint8_t *token, int32_t rank, uint8_t out_hello[LIFELINE_HELLO_BYTES]);
-/* Returns the rank; -1: the magic or the proof is wrong, or the rank is outside 1 to n_ranks - 1. */
-int32_t lifeline_hello_read(const uint8_t *token, const uint8_t hello[LIFELINE_HELLO_BYTES], int32_t n_ranks);
-void lifeline_answer_write(const uint8_t *token, uint8_t out_answer[LIFELINE_ANSWER_BYTES]);
-bool lifeline_answer_check(const uint8_t *token, const uint8_t answer[LIFELINE_ANSWER_BYTES]);
+/* --- lifeline_proof.c --- */
+
+typedef enum lifeline_side { LIFELINE_RANK, LIFELINE_RANK_0 } lifeline_side;
+
+/* MR_E_IO: the system gives no random bytes. */
+MR_MUST_USE mr_status lifeline_random(uint8_t *out, size_t n, mr_err *err);
+/* The key of all lifelines of a job. secret NULL: none. */
+mr_secret lifeline_key(const mr_secret *secret, const uint8_t *token);
+/* nonce: [LIFELINE_NONCE_BYTES], random. */
+void lifeline_hello_write(int32_t rank, const uint8_t *nonce, uint8_t *out_hello);
+/* Returns the rank; -1: the magic is wrong, or the rank is outside 1 to n_ranks - 1. */
+int32_t lifeline_hello_read(const uint8_t *hello, int32_t n_ranks);
+/* Writes the proof of one side for one connection: [LIFELINE_PROOF_BYTES]. */
+void lifeline_prove(const mr_secret *key, lifeline_side side, const uint8_t *hello, const uint8_t *challenge,
+                    uint8_t *out_proof);
+/* Whether a proof is right, in constant time. */
+bool lifeline_proves(const mr_secret *key, lifeline_side side, const uint8_t *hello, const uint8_t *challenge,
+                     const uint8_t *proof);
 
 /* For poll(): milliseconds until deadline_ns, rounded up, an hour at most. */
 int lifeline_wait_ms(int64_t deadline_ns);

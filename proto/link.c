@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 
 /* A slot begins on a multiple of 64 bytes. The header begins at HEADER_AT, so that the payload is aligned, too. */
@@ -19,6 +20,8 @@ typedef struct ring {
     mr_frame_kind kind;
     uint32_t epoch, tag;
     size_t payload_bytes, slot_bytes, block_bytes;
+    mr_frame_key *key;            /* of the frames; NULL: they have plain checksums */
+    bool has_refused;             /* a frame that came again was logged */
     bool lost;                    /* the peer is gone; failed requests stay in requests until they are cancelled */
     uint8_t *slots;               /* [n_slots] of slot_bytes, aligned */
     mr_channel_request *requests; /* [n_slots]; 0: the slot has no request */
@@ -80,14 +83,25 @@ static ring ring_wish(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t 
                   .payload_bytes = payload_bytes};
 }
 
-/* Checks the wish and allocates an inbox or an outbox. The ring is the first member of both. */
-static mr_status ring_create(size_t object_bytes, const ring *wish, void **out, mr_err *err) {
+/* Checks the wish and allocates an inbox, or with `sends` an outbox. The ring is the first member of both. */
+static mr_status ring_create(size_t object_bytes, const ring *wish, bool sends, void **out, mr_err *err) {
     if (wish->peer < 0 || wish->peer >= wish->ch->n_peers || wish->n_slots < 1)
         return mr_err_set(err, MR_E_INVALID, "link of %" PRId32 " slots with endpoint %" PRId32 " of %" PRId32,
                           wish->n_slots, wish->peer, wish->ch->n_peers);
-    *out = ring_alloc(object_bytes, *wish);
+    ring r = *wish;
+    if (wish->ch->secret && wish->ch->secret->is_set) {
+        const mr_frame_link link = {.kind = (uint32_t)wish->kind,
+                                    .epoch = wish->epoch,
+                                    .from = sends ? wish->ch->self : wish->peer,
+                                    .to = sends ? wish->peer : wish->ch->self,
+                                    .has_gaps = wish->epoch == 0};
+        r.key = mr_frame_key_create(wish->ch->secret, &link);
+    }
+    if (r.key || !wish->ch->secret || !wish->ch->secret->is_set)
+        *out = ring_alloc(object_bytes, r);
     if (*out)
         return MR_OK;
+    mr_frame_key_destroy(r.key);
     return mr_err_set(err, MR_E_NO_MEMORY,
                       "no memory for a link with endpoint %" PRId32 ": %" PRId32 " slots of %zu bytes", wish->peer,
                       wish->n_slots, wish->payload_bytes);
@@ -103,6 +117,8 @@ static mr_status ring_lost(ring *r, mr_err *err) {
 /* Cancels all requests. The channel frees the block if it may still use a buffer in the block. */
 static void ring_destroy(ring *r, void *block) {
     bool ours = true;
+    mr_frame_key_destroy(r->key);
+    r->key = NULL;
     for (int32_t i = 0; i < r->n_slots; i++)
         ours = mr_channel_cancel(r->ch, r->requests[i]) && ours;
     if (ours)
@@ -121,7 +137,7 @@ mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint3
                           size_t payload_bytes, mr_inbox **out, mr_err *err) {
     const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
     void *block = NULL;
-    mr_status status = ring_create(sizeof(mr_inbox), &wish, &block, err);
+    mr_status status = ring_create(sizeof(mr_inbox), &wish, false, &block, err);
     for (int32_t i = 0; i < n_slots && status == MR_OK; i++)
         status = inbox_post(block, i, err);
     if (status == MR_OK)
@@ -171,10 +187,20 @@ static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, 
                       text->text);
 }
 
+/* Says that a frame was refused that had come before. Only the first one of a link is logged. */
+static void note_again(ring *r) {
+    char name[MR_CHANNEL_NAME_BYTES];
+    if (!r->has_refused)
+        mr_log_write(MR_LOG_WARN, "link", "message from %s: a frame that has come before was refused",
+                     mr_channel_peer_name(r->ch, r->peer, name));
+    r->has_refused = true;
+}
+
 /* Tests the slot at head. *out_arrived: a message has arrived, and is peeked now or was dropped. */
 static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
     ring *r = &in->ring;
     mr_err text;
+    bool again = false;
     mr_completion c = {.done = false};
     mr_status status = in->unposted ? inbox_advance(in, err) : MR_OK;
     if (status != MR_OK)
@@ -192,9 +218,11 @@ static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
     if (status != MR_OK && status != MR_E_PROTOCOL)
         return mr_err_set(err, status, "%s", text.text);
     if (status == MR_OK)
-        status = mr_frame_open(ring_frame(r, in->head), c.bytes, r->kind, &in->frame, &text);
+        status = mr_frame_open_with(ring_frame(r, in->head), c.bytes, r->kind, r->key, &in->frame, &again, &text);
+    if (again)
+        note_again(r);
     *out_arrived = true;
-    in->peeked = status == MR_OK && in->frame.epoch == r->epoch;
+    in->peeked = status == MR_OK && !again && in->frame.epoch == r->epoch;
     return in->peeked ? MR_OK : inbox_drop(in, status, &text, err);
 }
 
@@ -219,11 +247,12 @@ mr_status mr_outbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint
                            size_t payload_bytes, mr_outbox **out, mr_err *err) {
     const ring wish = ring_wish(ch, peer, kind, epoch, n_slots, payload_bytes);
     void *block = NULL;
-    mr_status status = ring_create(sizeof(mr_outbox), &wish, &block, err);
+    mr_status status = ring_create(sizeof(mr_outbox), &wish, true, &block, err);
     if (status != MR_OK)
         return status;
     *out = block;
     (*out)->reserved = -1;
+    mr_frame_key_begin((*out)->ring.key);
     return MR_OK;
 }
 
@@ -303,13 +332,14 @@ mr_status mr_outbox_send(mr_outbox *out, const mr_frame *frame, mr_err *err) {
     if (mr_frame_check_rows(&f, &text) != MR_OK)
         return mr_err_set(err, MR_E_INVALID, "%s", text.text);
     uint8_t *buffer = ring_frame(r, slot);
-    mr_frame_seal(&f, buffer);
+    mr_frame_seal_with(&f, r->key, buffer);
     mr_status status = mr_channel_post_send(r->ch, r->peer, r->tag, buffer, MR_FRAME_BYTES + (size_t)f.payload_bytes,
                                             &r->requests[slot], err);
     if (status == MR_E_PEER_LOST)
         return ring_lost(&out->ring, err);
     if (status != MR_OK)
         return status;
+    mr_frame_key_advance(r->key);
     if (out->n_kept > 0) {
         memmove(out->kept, out->kept + 1, (size_t)--out->n_kept * sizeof *out->kept);
         return MR_OK;

@@ -15,9 +15,9 @@ enum {
 
 #define BLOCKS_OF(tokens) (((tokens) + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS)
 
-/* A run is the head of a message, seven numbers and two lists. All runs together have as many ids as the step has rows,
+/* A run is the head of a message, eight numbers and two lists. All runs together have as many ids as the step has rows,
  * and no more new blocks than rows, because each run has at most ceil(rows / MR_WIRE_BLOCK_TOKENS) new blocks. */
-#define RUN_BYTES (10 * (size_t)HEAD)
+#define RUN_BYTES (10 * (size_t)HEAD + ANY_HEAD)
 #define STEP_BYTES(rows, sequences, id_bytes, block_bytes)                                                             \
     (5 * (size_t)ANY_HEAD + (rows) * (RUN_BYTES + (id_bytes) + (block_bytes)) + 2 * (sequences) * (size_t)(block_bytes))
 
@@ -26,7 +26,7 @@ enum {
     ((N_SAMPLING + 1) * (size_t)ANY_HEAD + (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS) * (size_t)(id_bytes) +              \
      MR_MAX_BAD_WORDS * ((size_t)(id_bytes) + 1) + MR_MAX_LOGIT_BIASES * ((size_t)(id_bytes) + sizeof(float)))
 #define OPEN_BYTES(context, id_bytes, block_bytes)                                                                     \
-    (8 * (size_t)HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +                  \
+    (8 * (size_t)HEAD + ANY_HEAD + (context) * (size_t)(id_bytes) + BLOCKS_OF(context) * (size_t)(block_bytes) +       \
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
 
 /* The number of an expert takes two bytes. */

@@ -91,7 +91,7 @@ static void fill_sampling(const mr_entry *e, Millrace__Sampling *out) {
     out->n_top_logprobs = (uint32_t)e->desc.n_top_logprobs;
 }
 
-static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
+static mr_status send_open(mr_job *job, mr_entry *e, mr_err *err) {
     Millrace__Sampling sampling;
     Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT, brief = MILLRACE__OPEN_SEQUENCE__INIT;
     int32_t n_generated = e->n_ids - e->n_prompt;
@@ -102,6 +102,7 @@ static mr_status send_open(mr_job *job, const mr_entry *e, mr_err *err) {
     open.generation = brief.generation = e->generation;
     open.blocks = brief.blocks = (uint32_t *)(uintptr_t)mr_ledger_table(job->epoch.ledger, e->slot);
     open.n_blocks = brief.n_blocks = (size_t)e->n_sent;
+    open.prefix = brief.prefix = mr_entry_prefix(e);
     mr_entry_copy_ids(e, e->n_ids - n, n, job->history);
     open.ids = (uint32_t *)job->history;
     open.n_ids = (size_t)n;
@@ -129,6 +130,10 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
     e->n_sent = mr_ledger_n_held(job->epoch.ledger, slot); /* the message that opens the sequence brings them */
+    e->sums = (mr_prefix_sums){0};
+    e->n_summed = 0;
+    for (int32_t i = 0; i < e->n_sent; i++)
+        mr_prefix_add_block(&e->sums, (uint32_t)i, mr_ledger_table(job->epoch.ledger, slot)[i]);
     job->epoch.slots[slot].entry = e;
     job->epoch.n_live++;
     mr_scheduler_join(job->epoch.scheduler, e);

@@ -99,6 +99,16 @@ void mr_entry_copy_ids(const mr_entry *e, int32_t first, int32_t n, int32_t *out
                (size_t)(n - of_prompt) * sizeof *out);
 }
 
+uint64_t mr_entry_prefix(mr_entry *e) {
+    MR_ASSERT(e->n_issued <= e->n_ids);
+    for (; e->n_summed < e->n_issued; e->n_summed++) {
+        int32_t id;
+        mr_entry_copy_ids(e, e->n_summed, 1, &id);
+        mr_prefix_add_id(&e->sums, (uint32_t)e->n_summed, id);
+    }
+    return mr_prefix_pack(e->sums);
+}
+
 void mr_journal_destroy(mr_journal *j) {
     if (!j)
         return;

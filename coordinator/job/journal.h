@@ -10,6 +10,7 @@
 
 #include "coordinator/job/job.h"
 #include "coordinator/job/prefix_cache.h"
+#include "proto/prefix_sums.h"
 
 typedef enum mr_entry_state {
     MR_ENTRY_WAITING, /* for a slot and KV blocks */
@@ -36,6 +37,8 @@ struct mr_entry {
     int32_t n_prefill;        /* n_ids when it got the slot: rows below are prefill, later rows are decode rows */
     int32_t n_issued;         /* rows 0 .. n_issued - 1 have been put into steps */
     int32_t n_sent;           /* entries of its block table that the stages have been sent */
+    mr_prefix_sums sums;      /* of these entries, and of the ids below n_summed */
+    int32_t n_summed;         /* ids in sums.ids */
     uint64_t last_step;       /* the last step with a row of it; at first the last step before it got the slot */
     uint64_t last_turn;       /* the last turn of the micro-batches (scheduler.c) with a row of it; 0: none */
     int32_t n_rows_seen;      /* callbacks have had the rows of the prompt below this position */
@@ -57,6 +60,10 @@ static inline void mr_entry_add_id(mr_entry *e, int32_t id) {
 }
 /* Copies the ids first .. first + n - 1, all of them below n_ids. */
 void mr_entry_copy_ids(const mr_entry *e, int32_t first, int32_t n, int32_t *out);
+
+/* The sums of the ids below n_issued and of the entries that were sent, as messages carry them. All these ids are
+ * known: a row whose own id is under way is the last row that can be issued. */
+uint64_t mr_entry_prefix(mr_entry *e);
 
 typedef struct mr_journal mr_journal;
 

@@ -268,11 +268,14 @@ static Millrace__Run *add_run(mr_scheduler *s, mr_entry *e, int32_t n) {
     run->generation = e->generation;
     run->first_position = (uint32_t)e->n_issued;
     run->n_rows = (uint32_t)n;
+    run->prefix = mr_entry_prefix(e);
     if (n_blocks > e->n_sent) { /* at most one block for each MR_WIRE_BLOCK_TOKENS rows begun: earlier ones were sent */
         run->first_block_idx = (uint32_t)e->n_sent;
         run->n_blocks = (size_t)(n_blocks - e->n_sent);
         /* protobuf-c wants pointers to non-const, though it only reads. */
         run->blocks = (uint32_t *)(uintptr_t)(mr_ledger_table(s->ledger, e->slot) + e->n_sent);
+        for (size_t i = 0; i < run->n_blocks; i++)
+            mr_prefix_add_block(&e->sums, (uint32_t)e->n_sent + (uint32_t)i, run->blocks[i]);
         e->n_sent = n_blocks;
     }
     if (end <= e->n_ids) {

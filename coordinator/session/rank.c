@@ -117,6 +117,9 @@ static void run_rank(void *ctx) {
         set_state(p, RANK_ENDED, NULL);
         return;
     }
+    mr_mpi_stage_channel(mpi)->secret = &p->plane;
+    if (p->config.place.rank == 0)
+        mr_mpi_coordinator_channel(mpi)->secret = &p->plane;
     set_state(p, RANK_RUNNING, mpi);
     if (p->early_loss)
         mr_mpi_peer_lost(mpi, p->early_loss);

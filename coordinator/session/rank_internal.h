@@ -12,6 +12,7 @@
 #include "proto/channel_mpi.h"
 #include "proto/launcher.h"
 #include "proto/lifeline.h"
+#include "proto/secret.h"
 
 enum { RANK_HOST_BYTES = sizeof((mr_mpi_card *)0)->host, RANK_EXIT_FAILED = 1 };
 
@@ -33,6 +34,8 @@ struct rank_process {
     int32_t n_missing;      /* rank 0's main thread: ranks without a lifeline at the last look, */
     int64_t n_missing_ns;   /* and when this number last changed */
     atomic_uint n_signals;  /* SIGUSR1 so far */
+    mr_secret launch;       /* of the launch */
+    mr_secret plane;        /* of this job, for the frames; not set: there is no launch secret */
     atomic_bool runs_steps; /* the stage of this rank is loaded */
     uint64_t n_looks;       /* the thread of the lifeline: looks of the step thread so far, */
     int64_t looked_ns;      /* and when this number last grew, or no stage was loaded */

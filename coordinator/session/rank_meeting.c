@@ -147,8 +147,11 @@ void rank_dismiss(void) {
 
 mr_status rank_listen(rank_process *p, mr_err *err) {
     char host[RANK_HOST_BYTES];
-    mr_status status = mr_lifeline_listen(p->config.place.n_ranks, on_lost, p, &p->lifeline, err);
+    mr_status status = mr_secret_find(&p->launch, err);
+    if (status == MR_OK)
+        status = mr_lifeline_listen(p->config.place.n_ranks, &p->launch, on_lost, p, &p->lifeline, err);
     if (status == MR_OK) {
+        p->plane = mr_lifeline_secret(p->lifeline);
         snprintf(p->address, sizeof p->address, "%s", mr_lifeline_address(p->lifeline));
         return MR_OK;
     }
@@ -172,13 +175,20 @@ static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err 
 }
 
 static mr_status connect_lifeline(rank_process *p, const char *address, int64_t deadline_ns, mr_err *err) {
-    mr_status status;
-    while ((status = mr_lifeline_connect(address, p->config.place.rank, deadline_ns, on_lost, is_alive, p, &p->lifeline,
-                                         err)) != MR_OK &&
-           mr_clock_now_ns() + RETRY_NS < deadline_ns)
+    const mr_lifeline_wish wish = {
+        .self_rank = p->config.place.rank, .secret = &p->launch, .lost = on_lost, .is_alive = is_alive, .ctx = p};
+    mr_status status = mr_secret_find(&p->launch, err);
+    if (status != MR_OK)
+        return status;
+    while ((status = mr_lifeline_connect(&wish, address, deadline_ns, &p->lifeline, err)) != MR_OK &&
+           status != MR_E_PROTOCOL && mr_clock_now_ns() + RETRY_NS < deadline_ns)
         sleep_ns(RETRY_NS);
+    if (status == MR_OK)
+        p->plane = mr_lifeline_secret(p->lifeline);
     if (status == MR_E_TIMEOUT) /* nothing is known of rank 0, and rank 0 reports that this rank is missing */
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    if (status == MR_E_PROTOCOL) /* this rank alone knows it */
+        return status;
     return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
 }
 

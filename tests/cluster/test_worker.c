@@ -235,6 +235,13 @@ static void test_later_steps(void **state) {
     bench_step(&b, 1, &run);
     bench_expect(&b, MR_E_PROTOCOL, "slot 1 was opened without sampling parameters");
     start_alone(&b);
+    run = prompt_run();
+    bench_step(&b, 1, &run);
+    b.log.slots[0].sums.ids++; /* the coordinator has other ids */
+    next = (bench_run){.generation = 1, .first_position = 3, .n_rows = 1, .id = 5};
+    bench_step(&b, 2, &next);
+    bench_expect(&b, MR_E_PROTOCOL, "slot 0, generation 1, position 3: the ids before it have sum");
+    start_alone(&b);
     bench_close(&b, 0, 1);
     bench_step(&b, 1, &(bench_run){.generation = 1, .n_rows = 1, .n_blocks = 1});
     bench_expect(&b, MR_E_PROTOCOL, "slot 0 is not open in generation 1");
@@ -322,8 +329,26 @@ static void test_tokens_for_the_head(void **state) {
 
 /* --- Ends -------------------------------------------------------------------------------------------------------- */
 
+/* The ids that a stage alone samples after the prompt, step by step. */
+static void learn_ids(int32_t *out_ids, uint32_t n) {
+    bench b;
+    bench_run run = prompt_run();
+    start_alone(&b);
+    for (uint32_t i = 0; i < n; i++) {
+        bench_step(&b, 1 + i, &run);
+        out_ids[i] = (int32_t)bench_tokens(&b)->tokens[0]->id;
+        run = (bench_run){.generation = 1, .n_rows = 1, .first_position = 3 + i, .without_ids = true};
+        run.sampled_id = out_ids[i];
+        run.want = MILLRACE__WANT__WANT_TOKEN;
+    }
+    bench_shutdown(&b);
+    bench_end(&b);
+}
+
 static void test_shutdown_behind_steps(void **state) {
     (void)state;
+    int32_t ids[RING_SLOTS];
+    learn_ids(ids, RING_SLOTS);
     bench b;
     bench_run run = prompt_run(), next = {.generation = 1, .n_rows = 1, .without_ids = true};
     next.want = MILLRACE__WANT__WANT_TOKEN;
@@ -331,6 +356,7 @@ static void test_shutdown_behind_steps(void **state) {
     bench_step(&b, 1, &run);
     for (uint32_t i = 0; i < RING_SLOTS - 1; i++) {
         next.first_position = 3 + i;
+        next.sampled_id = ids[i];
         bench_step(&b, 2 + i, &next);
     }
     bench_shutdown(&b);

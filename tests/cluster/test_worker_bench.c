@@ -284,6 +284,7 @@ void bench_open_sampling(bench *b, uint32_t slot, uint32_t generation, Millrace_
     open.ids = ids;
     open.n_ids = 3;
     open.sampling = sampling;
+    prefix_log_open(&b->log, &open);
     control.body_case = MILLRACE__CONTROL__BODY_OPEN;
     control.open = &open;
     bench_control(b, &control);
@@ -325,6 +326,7 @@ void bench_step(bench *b, uint64_t step, const bench_run *r) {
     run.blocks = blocks;
     run.n_blocks = r->n_blocks;
     run.want = r->want;
+    prefix_log_run(&b->log, &run, r->sampled_id);
     plan.step = step;
     plan.n_runs = 1;
     plan.runs = &ptr;

@@ -10,6 +10,7 @@
 #include "proto/channel_local.h"
 #include "proto/link.h"
 #include "proto/messages.h"
+#include "tests/support/prefix_log.h"
 #include "tests/support/tiny_model.h"
 #include "worker/stage/devices.h"
 
@@ -36,6 +37,7 @@ typedef struct bench {
     mr_inbox *report, *tokens;
     mr_outbox *to_worker; /* link from the peer: activations or tokens */
     mr_arena *arena;      /* memory of the last received message */
+    prefix_log log;       /* of what the coordinator has sent */
     bool told_to_end;
     mr_status status; /* what mr_worker_run returned, after bench_end */
     mr_err err;
@@ -78,6 +80,7 @@ typedef struct bench_run {
     uint32_t first_block_idx, n_blocks, block_id;
     uint32_t id; /* id of every row */
     bool without_ids;
+    int32_t sampled_id; /* without ids: the id that the stage takes */
     Millrace__Want want;
 } bench_run;
 void bench_step(bench *b, uint64_t step, const bench_run *run);

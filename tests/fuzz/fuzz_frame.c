@@ -29,6 +29,22 @@ static void open_raw(const uint8_t *data, size_t size) {
     }
 }
 
+/* Nobody without the secret makes a frame that a link with a key takes. */
+static void open_with_key(const uint8_t *data, size_t size) {
+    static const mr_secret secret = {.is_set = true, .bytes = {7}};
+    const mr_frame_link link = {.kind = MR_FRAME_CONTROL, .epoch = EPOCH, .to = 1};
+    mr_frame_key *key = mr_frame_key_create(&secret, &link);
+    MR_ASSERT(key);
+    for (int kind = MR_FRAME_CONTROL; kind < MR_FRAME_KINDS; kind++) {
+        mr_frame f;
+        mr_err err = {0};
+        bool again;
+        MR_ASSERT(mr_frame_open_with(data, size, (mr_frame_kind)kind, key, &f, &again, &err) == MR_E_PROTOCOL);
+        MR_ASSERT(!again && err.text[0]);
+    }
+    mr_frame_key_destroy(key);
+}
+
 /* Opens a frame with right checksums whose fields come from the data. */
 static void open_sealed(const uint8_t *data, size_t size) {
     if (size < MR_FRAME_BYTES)
@@ -100,6 +116,7 @@ static void through_a_link(const uint8_t *data, size_t size) {
 
 int mr_fuzz_frame(const uint8_t *data, size_t size) {
     open_raw(data, size);
+    open_with_key(data, size);
     open_sealed(data, size);
     through_a_link(data, size);
     return 0;

@@ -91,12 +91,31 @@ class Options(Case):
 
     def test_variables(self):
         # All jobs of tests have the one, all of the wrapper the other.
-        text = 'env | grep ^MILLRACE_ | grep -v -e ^MILLRACE_MEASURE= -e ^MILLRACE_STATUS_FILE= || echo none'
+        text = ('env | grep ^MILLRACE_ | grep -v -e ^MILLRACE_MEASURE= -e ^MILLRACE_STATUS_FILE= '
+                '-e ^MILLRACE_SECRET= || echo none')
         self.assertEqual(self.lines(text, "-n", "1", "generate"), ["none"])
         self.assertEqual(self.lines(text, "-n", "1", "generate", env={"MILLRACE_A": "1 ,;2", "MILLRACE_B": "x"}),
                          ["MILLRACE_A=1 ,;2", "MILLRACE_B=x"])
         self.assertEqual(self.lines(text, "-n", "1", "-x", "MILLRACE_A=3", "generate", env={"MILLRACE_A": "1"}),
                          ["MILLRACE_A=3"])
+
+    def test_secret(self):
+        """Each launch has a secret of its own, equal at all ranks, that no list of processes shows."""
+        text = ('echo "$MILLRACE_SECRET"; echo "$MILLRACE_SECRET" | '
+                'grep -qsz -F -f - /proc/[0-9]*/cmdline && echo shown || true')
+        secrets = set()
+        for _ in range(2):
+            lines = self.lines(text, "-n", "2", "generate")
+            self.assertEqual(len(lines), 2, lines)
+            self.assertEqual(lines[0], lines[1])
+            self.assertRegex(lines[0], "^[0-9a-f]{64}$")
+            secrets.add(lines[0])
+        self.assertEqual(len(secrets), 2)
+        own = {"MILLRACE_SECRET": "5" * 64}
+        self.assertEqual(self.lines('echo "$MILLRACE_SECRET"', "-n", "2", "generate", env=own), ["5" * 64] * 2)
+        file = {"MILLRACE_SECRET_FILE": "/x"}
+        self.assertEqual(self.lines('echo "$MILLRACE_SECRET_FILE${MILLRACE_SECRET-}"', "-n", "2", "generate", env=file),
+                         ["/x"] * 2)
 
     def test_standard_input_is_that_of_rank_0(self):
         for recovery in [], ["--recovery"]:

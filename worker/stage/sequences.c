@@ -113,16 +113,35 @@ static mr_status open_grammar(mr_sequences *all, const Millrace__OpenSequence *o
     return status;
 }
 
+/* The sums of a sequence as it is opened. The coordinator's sum of the table has to be that of the blocks. */
+static mr_status open_sums(const Millrace__OpenSequence *open, mr_prefix_sums *out, mr_err *err) {
+    const mr_prefix_sums told = mr_prefix_unpack(open->prefix);
+    mr_prefix_sums own = {.ids = told.ids};
+    for (size_t i = 0; i < open->n_blocks; i++)
+        mr_prefix_add_block(&own, (uint32_t)i, open->blocks[i]);
+    if (own.table != told.table)
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "slot %u, generation %u: the block table has sum %08x, the coordinator says %08x", open->slot,
+                          open->generation, own.table, told.table);
+    *out = own;
+    return MR_OK;
+}
+
 mr_status mr_sequences_open(mr_sequences *all, const Millrace__OpenSequence *open, mr_err *err) {
     MR_ASSERT(open->slot < all->limits.max_sequences);
     mr_sequence *s = &all->slots[open->slot];
     mr_sampler *sampler = NULL;
-    mr_status status = all->is_tail ? create_sampler(all, open, &sampler, err) : MR_OK;
+    mr_prefix_sums sums;
+    mr_status status = open_sums(open, &sums, err);
+    if (status == MR_OK && all->is_tail)
+        status = create_sampler(all, open, &sampler, err);
     if (status != MR_OK)
         return status;
     drop_state(all, s);
     *s = (mr_sequence){
         .is_open = true, .generation = open->generation, .blocks = s->blocks, .last_position = -1, .sampler = sampler};
+    s->sums = sums;
+    s->knows_ids = true;
     s->n_blocks = (int32_t)open->n_blocks;
     if (open->n_blocks > 0)
         memcpy(s->blocks, open->blocks, open->n_blocks * sizeof *s->blocks);
@@ -153,12 +172,45 @@ mr_status mr_sequences_find(mr_sequences *all, uint32_t slot, uint32_t generatio
     return MR_OK;
 }
 
-mr_status mr_sequence_take_blocks(mr_sequence *s, const Millrace__Run *run, mr_err *err) {
+/* Compares the sums of a run with those of this stage. */
+static mr_status check_prefix(const mr_sequence *s, const Millrace__Run *run, mr_err *err) {
+    const mr_prefix_sums told = mr_prefix_unpack(run->prefix);
+    if (s->sums.table != told.table)
+        return mr_err_set(
+            err, MR_E_PROTOCOL,
+            "slot %u, generation %u, position %u: the block table of this stage has sum %08x, that of the "
+            "coordinator %08x",
+            run->slot, run->generation, run->first_position, s->sums.table, told.table);
+    if (s->knows_ids && s->sums.ids != told.ids)
+        return mr_err_set(err, MR_E_PROTOCOL,
+                          "slot %u, generation %u, position %u: the ids before it have sum %08x at this stage and %08x "
+                          "at the coordinator",
+                          run->slot, run->generation, run->first_position, s->sums.ids, told.ids);
+    return MR_OK;
+}
+
+/* Adds the ids of a run to the sum. */
+static void sum_ids(mr_sequence *s, const Millrace__Run *run) {
+    bool has_sampled = run->n_ids == 0 && s->last_position == (int64_t)run->first_position;
+    s->sums.ids = mr_prefix_unpack(run->prefix).ids;
+    s->knows_ids = run->n_ids > 0 || has_sampled;
+    for (uint32_t i = 0; i < run->n_ids; i++)
+        mr_prefix_add_id(&s->sums, run->first_position + i, (int32_t)run->ids[i]);
+    if (has_sampled)
+        mr_prefix_add_id(&s->sums, run->first_position, s->last_id);
+}
+
+/* Appends the new entries of the block table, which are its last ones. */
+static mr_status take_blocks(mr_sequence *s, const Millrace__Run *run, mr_err *err) {
     if (run->first_block_idx > (uint32_t)s->n_blocks)
         return mr_err_set(err, MR_E_PROTOCOL, "slot %u: block table entries from %u on, but only %d are known",
                           run->slot, run->first_block_idx, s->n_blocks);
-    for (size_t i = 0; i < run->n_blocks; i++)
+    for (uint32_t i = run->first_block_idx; i < (uint32_t)s->n_blocks && run->n_blocks > 0; i++)
+        mr_prefix_remove_block(&s->sums, i, (uint32_t)s->blocks[i]);
+    for (uint32_t i = 0; i < run->n_blocks; i++) {
+        mr_prefix_add_block(&s->sums, run->first_block_idx + i, run->blocks[i]);
         s->blocks[run->first_block_idx + i] = (int32_t)run->blocks[i];
+    }
     int32_t end = (int32_t)(run->first_block_idx + run->n_blocks);
     s->n_blocks = run->n_blocks > 0 ? end : s->n_blocks;
     uint32_t last_position = run->first_position + run->n_rows - 1;
@@ -166,6 +218,15 @@ mr_status mr_sequence_take_blocks(mr_sequence *s, const Millrace__Run *run, mr_e
         return mr_err_set(err, MR_E_PROTOCOL, "slot %u: position %u lies in no KV block: the table has %d", run->slot,
                           last_position, s->n_blocks);
     return MR_OK;
+}
+
+mr_status mr_sequence_take_run(mr_sequence *s, const Millrace__Run *run, mr_err *err) {
+    mr_status status = check_prefix(s, run, err);
+    if (status == MR_OK)
+        status = take_blocks(s, run, err);
+    if (status == MR_OK)
+        sum_ids(s, run);
+    return status;
 }
 
 void mr_sequences_note_token(mr_sequences *all, const Millrace__Token *token) {

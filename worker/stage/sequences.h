@@ -12,6 +12,7 @@
 #include "engine/base/status.h"
 #include "engine/sample/sampler.h"
 #include "proto/messages.h"
+#include "proto/prefix_sums.h"
 #include "worker/stage/grammars.h"
 
 typedef struct mr_sequence {
@@ -21,6 +22,8 @@ typedef struct mr_sequence {
     int32_t *blocks;  /* [max blocks of a sequence] KV block ids in position order */
     int32_t last_id;
     int64_t last_position; /* position of last_id; -1: no id has come since the slot was opened */
+    mr_prefix_sums sums;   /* of the ids and the blocks that this stage was told of */
+    bool knows_ids;        /* false: a sampled id went by that this stage does not get, so sums.ids lacks it */
     /* On the tail only. */
     mr_sampler *sampler;      /* NULL: nothing is sampled */
     bool logprobs;            /* as in OpenSequence */
@@ -44,8 +47,10 @@ MR_MUST_USE mr_status mr_sequences_close(mr_sequences *all, const Millrace__Clos
 /* The sequence in a slot. MR_E_PROTOCOL: the slot is not open in this generation. */
 MR_MUST_USE mr_status mr_sequences_find(mr_sequences *all, uint32_t slot, uint32_t generation, mr_sequence **out,
                                         mr_err *err);
-/* Appends the run's new block table entries and checks that the positions of the run lie inside the table. */
-MR_MUST_USE mr_status mr_sequence_take_blocks(mr_sequence *s, const Millrace__Run *run, mr_err *err);
+/* Compares the sums of the run with those of this stage, appends the run's new block table entries, and checks that the
+ * positions of the run lie inside the table. MR_E_PROTOCOL also if this stage has other ids, or another block table,
+ * than the coordinator. */
+MR_MUST_USE mr_status mr_sequence_take_run(mr_sequence *s, const Millrace__Run *run, mr_err *err);
 /* Notes a sampled id. Ignored if the slot is closed or has another generation by now. */
 void mr_sequences_note_token(mr_sequences *all, const Millrace__Token *token);
 

@@ -78,7 +78,7 @@ mr_status mr_step_fill(mr_stage *stage, mr_sequences *all, const Millrace__StepP
         mr_sequence *s = NULL;
         mr_status status = mr_sequences_find(all, run->slot, run->generation, &s, err);
         if (status == MR_OK)
-            status = mr_sequence_take_blocks(s, run, err);
+            status = mr_sequence_take_run(s, run, err);
         if (status == MR_OK)
             status = mr_stage_set_blocks(stage, (int32_t)run->slot, (int32_t)run->first_block_idx,
                                          (const int32_t *)run->blocks, (int32_t)run->n_blocks, err);

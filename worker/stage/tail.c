@@ -235,7 +235,7 @@ mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *a
             t->sources[tokens.n_tokens] = (token_source){s, row};
             Millrace__Token *token = &t->tokens[tokens.n_tokens++];
             status = sample(t, stage, s, run, row, token, err);
-            if (status == MR_OK && !t->to_head)
+            if (status == MR_OK)
                 mr_sequences_note_token(all, token);
         }
     }

@@ -32,7 +32,7 @@ MR_MUST_USE mr_status mr_tail_create(const mr_tail_config *config, mr_tail **out
 void mr_tail_destroy(mr_tail *t);
 
 /* Call after the end of this step. Samples and sends the ids, and the logits or hidden rows that the plan wants.
- * With a single stage also notes the ids in `all`. A sequence that has left its slot since the step was started gets no
+ * Notes the ids in `all`. A sequence that has left its slot since the step was started gets no
  * token. Waits while the coordinator has not received earlier logits. */
 MR_MUST_USE mr_status mr_tail_finish_step(mr_tail *t, const mr_stage *stage, mr_sequences *all,
                                           const Millrace__StepPlan *plan, mr_err *err);

@@ -20,6 +20,7 @@
 #include "proto/lifeline_internal.h"
 #include "proto/limits.h"
 #include "tests/support/test.h"
+#include "tests/support/test_log.h"
 
 #define PATIENCE_NS (20 * MR_NS_PER_S)
 
@@ -323,15 +324,32 @@ static void raw_expect_closed(int fd) {
     close(fd);
 }
 
+static const uint8_t NONCE[LIFELINE_NONCE_BYTES] = "some random text";
+
+/* Says hello, takes the challenge, and writes the proof, of which some bits may be flipped. */
+static void raw_prove(int fd, const mr_secret *key, int32_t rank, uint8_t *out_hello, uint8_t *out_challenge,
+                      uint8_t *out_proof) {
+    lifeline_hello_write(rank, NONCE, out_hello);
+    raw_send(fd, out_hello, LIFELINE_HELLO_BYTES);
+    assert_int_equal(recv(fd, out_challenge, LIFELINE_NONCE_BYTES, MSG_WAITALL), LIFELINE_NONCE_BYTES);
+    lifeline_prove(key, LIFELINE_RANK, out_hello, out_challenge, out_proof);
+}
+
 static int raw_join(const mr_lifeline *l, int32_t rank) {
     lifeline_places places;
-    uint8_t hello[LIFELINE_HELLO_BYTES], answer[LIFELINE_ANSWER_BYTES];
+    uint8_t hello[LIFELINE_HELLO_BYTES], challenge[LIFELINE_NONCE_BYTES], proof[LIFELINE_PROOF_BYTES];
     int fd = raw_connect(l, &places);
-    lifeline_hello_write(places.token, rank, hello);
+    const mr_secret key = lifeline_key(NULL, places.token);
+    lifeline_hello_write(rank, NONCE, hello);
     for (size_t i = 0; i < sizeof hello; i++) /* one byte in each write */
         raw_send(fd, &hello[i], 1);
-    assert_int_equal(recv(fd, answer, sizeof answer, MSG_WAITALL), sizeof answer);
-    assert_true(lifeline_answer_check(places.token, answer));
+    assert_int_equal(recv(fd, challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
+    lifeline_prove(&key, LIFELINE_RANK, hello, challenge, proof);
+    for (size_t i = 0; i < sizeof proof; i++)
+        raw_send(fd, &proof[i], 1);
+    assert_int_equal(recv(fd, proof, sizeof proof, MSG_WAITALL), sizeof proof);
+    assert_true(lifeline_proves(&key, LIFELINE_RANK_0, hello, challenge, proof));
+    assert_false(lifeline_proves(&key, LIFELINE_RANK, hello, challenge, proof));
     return fd;
 }
 
@@ -371,23 +389,31 @@ static void test_strangers_are_dropped(void **state) {
     losses *seen = *state;
     static const int32_t ranks[] = {0, -1, 3, 1 << 16, INT32_MIN};
     static const char http[] = "GET / HTTP/1.1\r\nHost: somebody\r\n\r\n";
-    uint8_t hello[LIFELINE_HELLO_BYTES];
+    uint8_t hello[LIFELINE_HELLO_BYTES], challenge[LIFELINE_NONCE_BYTES], proof[LIFELINE_PROOF_BYTES];
     lifeline_places places;
     mr_lifeline *l = listen_for(3, seen, SLOW);
     int fd = raw_connect(l, &places);
+    const mr_secret key = lifeline_key(NULL, places.token);
     raw_send(fd, http, sizeof http);
     raw_expect_closed(fd);
-    for (size_t i = 0; i < LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES; i++) {
+    for (size_t i = 0; i < LIFELINE_MAGIC_BYTES; i++) {
         fd = raw_connect(l, &places);
-        lifeline_hello_write(places.token, 1, hello);
+        lifeline_hello_write(1, NONCE, hello);
         hello[i] ^= 1;
         raw_send(fd, hello, sizeof hello);
         raw_expect_closed(fd);
     }
     for (size_t i = 0; i < sizeof ranks / sizeof ranks[0]; i++) {
         fd = raw_connect(l, &places);
-        lifeline_hello_write(places.token, ranks[i], hello);
+        lifeline_hello_write(ranks[i], NONCE, hello);
         raw_send(fd, hello, sizeof hello);
+        raw_expect_closed(fd);
+    }
+    for (size_t i = 0; i < sizeof proof; i++) {
+        fd = raw_connect(l, &places);
+        raw_prove(fd, &key, 1, hello, challenge, proof);
+        proof[i] ^= 1;
+        raw_send(fd, proof, sizeof proof);
         raw_expect_closed(fd);
     }
     fd = raw_connect(l, &places);
@@ -395,12 +421,95 @@ static void test_strangers_are_dropped(void **state) {
     close(fd);
     mr_lifeline *real = connect_as(mr_lifeline_address(l), 1, seen, SLOW);
     fd = raw_connect(l, &places);
-    lifeline_hello_write(places.token, 1, hello); /* the hello of a rank that joined already */
-    raw_send(fd, hello, sizeof hello);
+    raw_prove(fd, &key, 1, hello, challenge, proof); /* a rank that joined already */
+    raw_send(fd, proof, sizeof proof);
     raw_expect_closed(fd);
     mr_lifeline_close(real);
     mr_lifeline_close(l);
     assert_int_equal(seen->n, 0);
+}
+
+/* --- the launch secret --- */
+
+static mr_secret secret_of(uint8_t first) {
+    mr_secret s = {.is_set = true, .bytes = {first, 2, 3}};
+    return s;
+}
+
+/* Ranks without the secret, or with another one, do not get in, which is logged once. The right one still does. */
+static void test_only_the_secret_opens(void **state) {
+    losses *seen = *state;
+    const mr_secret right = secret_of(1), wrong = secret_of(9);
+    const mr_secret *const others[] = {NULL, &wrong};
+    mr_err err = {0};
+    mr_lifeline *l = NULL, *client = NULL;
+    lifeline_config config = config_of(seen, PATIENT);
+    config.secret = &right;
+    test_log log;
+    test_log_begin(&log);
+    expect_ok(lifeline_listen(3, &config, &l, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        config.secret = others[i];
+        expect_fails(
+            lifeline_connect(mr_lifeline_address(l), 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err),
+            MR_E_PROTOCOL, &err, "because its launch secret is another one; hint: MILLRACE_SECRET");
+    }
+    config.secret = &right;
+    expect_ok(lifeline_connect(mr_lifeline_address(l), 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err),
+              &err);
+    const mr_secret here = mr_lifeline_secret(l), there = mr_lifeline_secret(client);
+    assert_true(here.is_set && there.is_set);
+    assert_memory_equal(here.bytes, there.bytes, MR_SECRET_BYTES);
+    mr_lifeline_close(client);
+    mr_lifeline_close(l);
+    test_log_end(&log);
+    assert_int_equal(log.n_lines, 1);
+    expect_says(log.text, "rank 1 was refused: it does not know the launch secret");
+    assert_int_equal(seen->n, 0);
+}
+
+/* What one connection says opens no other one, and a rank that knows the secret does not take a stranger for rank 0. */
+static void test_a_replayed_proof_opens_nothing(void **state) {
+    losses *seen = *state;
+    const mr_secret secret = secret_of(1);
+    uint8_t hello[LIFELINE_HELLO_BYTES], challenge[LIFELINE_NONCE_BYTES], proof[LIFELINE_PROOF_BYTES], other[16];
+    lifeline_places places;
+    mr_err err = {0};
+    mr_lifeline *l = NULL;
+    lifeline_config config = config_of(seen, PATIENT);
+    config.secret = &secret;
+    expect_ok(lifeline_listen(3, &config, &l, &err), &err);
+    int first = raw_connect(l, &places), second = raw_connect(l, &places);
+    const mr_secret key = lifeline_key(&secret, places.token);
+    raw_prove(first, &key, 1, hello, challenge, proof);
+    raw_send(second, hello, sizeof hello);
+    assert_int_equal(recv(second, other, sizeof other, MSG_WAITALL), sizeof other);
+    assert_true(memcmp(other, challenge, sizeof other) != 0);
+    raw_send(second, proof, sizeof proof); /* heard on the first connection */
+    raw_expect_closed(second);
+    raw_send(first, proof, sizeof proof);
+    uint8_t answer[LIFELINE_PROOF_BYTES];
+    assert_int_equal(recv(first, answer, sizeof answer, MSG_WAITALL), sizeof answer);
+    assert_true(lifeline_proves(&key, LIFELINE_RANK_0, hello, challenge, answer));
+    close(first);
+    mr_lifeline_close(l);
+}
+
+/* Two launches with one secret have different keys, and without a secret there is none. */
+static void test_keys_differ(void **state) {
+    losses *seen = *state;
+    const mr_secret secret = secret_of(1);
+    mr_lifeline *l[3] = {0};
+    mr_secret keys[3];
+    for (int i = 0; i < 3; i++) {
+        lifeline_config config = config_of(seen, PATIENT);
+        config.secret = i < 2 ? &secret : NULL;
+        assert_int_equal(lifeline_listen(1, &config, &l[i], NULL), MR_OK);
+        keys[i] = mr_lifeline_secret(l[i]);
+        mr_lifeline_close(l[i]);
+    }
+    assert_true(keys[0].is_set && keys[1].is_set && !keys[2].is_set);
+    assert_true(memcmp(keys[0].bytes, keys[1].bytes, MR_SECRET_BYTES) != 0);
 }
 
 static void test_a_crowd_of_silent_strangers(void **state) {
@@ -490,12 +599,14 @@ static int mute_open(int backlog, int *out_port) {
     return fd;
 }
 
-/* Sends the first bytes back that it gets: the right magic, the wrong proof. */
+/* Sends the bytes back that it gets: a challenge, and the proof of the rank in place of rank 0's. */
 static void echo_main(void *ctx) {
-    uint8_t hello[LIFELINE_HELLO_BYTES];
+    uint8_t heard[LIFELINE_HELLO_BYTES + LIFELINE_PROOF_BYTES];
     int fd = accept4(*(int *)ctx, NULL, NULL, SOCK_CLOEXEC);
-    if (recv(fd, hello, sizeof hello, MSG_WAITALL) == (ssize_t)sizeof hello)
-        raw_send(fd, hello, LIFELINE_ANSWER_BYTES);
+    if (recv(fd, heard, LIFELINE_HELLO_BYTES, MSG_WAITALL) == LIFELINE_HELLO_BYTES)
+        raw_send(fd, heard, LIFELINE_NONCE_BYTES);
+    if (recv(fd, heard, LIFELINE_PROOF_BYTES, MSG_WAITALL) == LIFELINE_PROOF_BYTES)
+        raw_send(fd, heard, LIFELINE_PROOF_BYTES);
     raw_expect_closed(fd);
 }
 
@@ -631,13 +742,15 @@ static void test_bad_ranks(void **state) {
     mr_lifeline *l = NULL;
     static const int32_t counts[] = {-1, 0, MR_MAX_STAGES + 1}, ranks[] = {-1, 0, MR_MAX_STAGES};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(mr_lifeline_listen(counts[i], note_loss, seen, &l, NULL), MR_E_INVALID);
-        assert_int_equal(mr_lifeline_connect("", ranks[i], 0, note_loss, NULL, seen, &l, NULL), MR_E_INVALID);
+        const mr_lifeline_wish wish = {.self_rank = ranks[i], .lost = note_loss, .ctx = seen};
+        assert_int_equal(mr_lifeline_listen(counts[i], NULL, note_loss, seen, &l, NULL), MR_E_INVALID);
+        assert_int_equal(mr_lifeline_connect(&wish, "", 0, &l, NULL), MR_E_INVALID);
     }
-    assert_int_equal(mr_lifeline_connect("", 1, 0, note_loss, NULL, seen, &l, NULL), MR_E_PROTOCOL);
-    assert_int_equal(mr_lifeline_listen(MR_MAX_STAGES, note_loss, seen, &l, NULL), MR_OK);
+    const mr_lifeline_wish first = {.self_rank = 1, .lost = note_loss, .ctx = seen};
+    assert_int_equal(mr_lifeline_connect(&first, "", 0, &l, NULL), MR_E_PROTOCOL);
+    assert_int_equal(mr_lifeline_listen(MR_MAX_STAGES, NULL, note_loss, seen, &l, NULL), MR_OK);
     mr_lifeline_close(l);
-    assert_int_equal(mr_lifeline_listen(1, note_loss, seen, &l, NULL), MR_OK);
+    assert_int_equal(mr_lifeline_listen(1, NULL, note_loss, seen, &l, NULL), MR_OK);
     mr_lifeline_close(l);
 }
 
@@ -681,6 +794,9 @@ int main(int argc, char **argv) {
         TEST(test_signs_of_life_keep_coming),
         TEST(test_a_silent_rank_is_told),
         TEST(test_strangers_are_dropped),
+        TEST(test_only_the_secret_opens),
+        TEST(test_a_replayed_proof_opens_nothing),
+        TEST(test_keys_differ),
         TEST(test_a_crowd_of_silent_strangers),
         TEST(test_the_door_closes_behind_the_last_rank),
         TEST(test_a_peer_that_talks_nonsense_is_lost),

@@ -47,7 +47,7 @@ static void test_round_trip(void **state) {
 /* The bytes of the header are a contract between machines. */
 static void test_layout(void **state) {
     (void)state;
-    static const uint8_t head[40] = {'M',  'R',  'F', '1', 1, 0,    2,         0,    4,    3,    2,
+    static const uint8_t head[48] = {'M',  'R',  'F', '1', 2, 0,    2,         0,    4,    3,    2,
                                      1,    3,    0,   0,   0, 0x88, 0x77,      0x66, 0x55, 0x44, 0x33,
                                      0x22, 0x11, 7,   0,   0, 0,    ROW_BYTES, 0,    0,    0,    PAYLOAD_BYTES};
     uint8_t buffer[BYTES];
@@ -103,7 +103,7 @@ static void test_errors_name_what_is_wrong(void **state) {
     mr_store_le64(buffer + 32, UINT64_MAX);
     expect_refused(buffer, MR_FRAME_ACTIVATIONS, "payload of 18446744073709551615");
     mr_store_le64(buffer + 32, PAYLOAD_BYTES - 1);
-    expect_refused(buffer, MR_FRAME_ACTIVATIONS, "frame of 108 bytes claims a payload of 59");
+    expect_refused(buffer, MR_FRAME_ACTIVATIONS, "frame of 116 bytes claims a payload of 59");
     make_frame(&activations, buffer);
     buffer[BYTES - 1] ^= 1;
     expect_refused(buffer, MR_FRAME_ACTIVATIONS, "checksum");

@@ -223,7 +223,7 @@ static void test_malformed_frames_name_the_peer(void **state) {
         send_raw(&p, buffer, sizeof buffer);
         expect_malformed(&p, "8 bytes");
         expect_malformed(&p, "kind 5");
-        expect_malformed(&p, "149 bytes");
+        expect_malformed(&p, "157 bytes");
         assert_true(put(p.out, 3));
         assert_int_equal(take(p.in), 3);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
+#include "tests/support/prefix_log.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
@@ -185,7 +186,7 @@ static const mr_msg_limits LIMITS = {.n_stages = 1,
                                      .n_vocab = N_VOCAB};
 
 /* All are sampled from first tokens, but 2 from all logits, and 4 has no sampler. */
-static mr_sequences *open_sequences(uint32_t n) {
+static mr_sequences *open_sequences(uint32_t n, prefix_log *log) {
     mr_sequences *all = NULL;
     mr_err err = {0};
     expect_ok(mr_sequences_create(&LIMITS, true, &all, &err), &err);
@@ -200,13 +201,14 @@ static mr_sequences *open_sequences(uint32_t n) {
         open.blocks = &slot;
         open.n_blocks = 1;
         open.sampling = slot == 4 ? NULL : &sampling;
+        prefix_log_open(log, &open);
         expect_ok(mr_sequences_open(all, &open, &err), &err);
     }
     return all;
 }
 
 /* A row of each sequence. Of 3 and 4 the logits are wanted, of the others a token. */
-static void fill_step(mr_stage *s, mr_sequences *all, size_t n) {
+static void fill_step(mr_stage *s, mr_sequences *all, size_t n, prefix_log *log) {
     static Millrace__Run run[MANY], *runs[MANY];
     static uint32_t ids[MANY];
     Millrace__StepPlan plan = MILLRACE__STEP_PLAN__INIT;
@@ -220,6 +222,7 @@ static void fill_step(mr_stage *s, mr_sequences *all, size_t n) {
         run[i].ids = &ids[i];
         run[i].want = i == 3 || i == 4 ? MILLRACE__WANT__WANT_ALL_LOGITS : MILLRACE__WANT__WANT_TOKEN;
         runs[i] = &run[i];
+        prefix_log_run(log, &run[i], 0);
     }
     plan.runs = runs;
     plan.n_runs = n;
@@ -229,11 +232,12 @@ static void fill_step(mr_stage *s, mr_sequences *all, size_t n) {
 static void test_which_rows_of_a_plan(void **state) {
     (void)state;
     fixture f;
-    mr_sequences *all = open_sequences(5);
+    prefix_log log = {0};
+    mr_sequences *all = open_sequences(5, &log);
     fixture_open(&f, MAX_ROWS, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
     for (int on_cpu = 0; on_cpu < 2; on_cpu++) {
         mr_stage *s = on_cpu ? f.on_cpu : f.stage;
-        fill_step(s, all, 5);
+        fill_step(s, all, 5, &log);
         for (int i = 0; i < 5; i++)
             assert_true(mr_stage_rows(s)->only_top[i] == (!on_cpu && i < 2));
     }
@@ -245,12 +249,13 @@ static void test_which_rows_of_a_plan(void **state) {
 static void test_more_rows_than_a_device_takes(void **state) {
     (void)state;
     fixture f;
-    mr_sequences *all = open_sequences(MANY);
+    prefix_log log = {0};
+    mr_sequences *all = open_sequences(MANY, &log);
     mr_err err = {0};
     int32_t n_top = 0;
     fixture_open(&f, MANY, N_VOCAB, &(test_device_options){.ops = TEST_DEVICE_ALL_OPS});
-    fill_step(f.stage, all, MANY);
-    fill_step(f.on_cpu, all, MANY);
+    fill_step(f.stage, all, MANY, &log);
+    fill_step(f.on_cpu, all, MANY, &log);
     expect_ok(mr_stage_run(f.stage, &(mr_stage_step){0}, &err), &err);
     expect_ok(mr_stage_run(f.on_cpu, &(mr_stage_step){0}, &err), &err);
     for (int32_t i = 0; i < MANY; i++) {

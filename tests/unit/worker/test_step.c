@@ -5,11 +5,12 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/mem.h"
+#include "tests/support/prefix_log.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/stage/step.h"
 
-enum { MAX_ROWS = 24, MAX_OUT = 6, MAX_RUNS = 4 };
+enum { MAX_ROWS = 24, MAX_OUT = 6, MAX_RUNS = 4, NOTED_ID = 42 };
 
 static const mr_msg_limits LIMITS = {
     .n_stages = 1,
@@ -25,6 +26,7 @@ typedef struct fixture {
     mr_backend *backend;
     mr_stage *stage;
     mr_sequences *all;
+    prefix_log log; /* of the slots that were opened */
 } fixture;
 
 static int setup(void **state) {
@@ -66,6 +68,7 @@ static void open_with_blocks(fixture *f, uint32_t slot, uint32_t generation, uin
     open.generation = generation;
     open.blocks = blocks;
     open.n_blocks = n;
+    prefix_log_open(&f->log, &open);
     assert_int_equal(mr_sequences_open(f->all, &open, NULL), MR_OK);
 }
 
@@ -120,9 +123,14 @@ static void plan_make(plan *p, uint64_t step, const short_run *runs, size_t n) {
 static mr_status fill(fixture *f, const short_run *runs, size_t n, mr_err *err) {
     plan p;
     plan_make(&p, 9, runs, n);
+    prefix_log before = f->log;
+    for (size_t i = 0; i < n; i++)
+        prefix_log_run(&f->log, &p.run[i], NOTED_ID);
     uint64_t allocs = mr_mem_get_stats().n_allocs;
     mr_status status = mr_step_fill(f->stage, f->all, &p.step, MAX_OUT, err);
     assert_int_equal(mr_mem_get_stats().n_allocs, allocs);
+    if (status != MR_OK)
+        f->log = before;
     return status;
 }
 
@@ -201,14 +209,14 @@ static void test_a_row_takes_the_last_id(void **state) {
     token.slot = 1;
     token.generation = 4;
     token.position = 16;
-    token.id = 42;
+    token.id = NOTED_ID;
     mr_sequences_note_token(f->all, &token);
     short_run next = {1, 4, 16, 1, .without_ids = true, .first_block_idx = 1, .n_blocks = 1, .blocks = {4}};
     next.want = MILLRACE__WANT__WANT_TOKEN;
     expect_filled(f, &next, 1);
     const mr_step_rows *rows = mr_stage_rows(f->stage);
     assert_int_equal(rows->n_rows, 1);
-    assert_int_equal(rows->ids[0], 42);
+    assert_int_equal(rows->ids[0], NOTED_ID);
     assert_int_equal(rows->slots[0], 4 * 16);
     assert_int_equal(rows->n_out, 1);
 }
@@ -354,6 +362,103 @@ static void test_too_many_rows_with_logits(void **state) {
     expect_usable(f);
 }
 
+/* --- Sums of prefixes -------------------------------------------------------------------------------------------- */
+
+/* Fills a step of one run whose prefix has some bits flipped. */
+static mr_status fill_flipped(fixture *f, const short_run *run, uint64_t bits, mr_err *err) {
+    plan p;
+    prefix_log copy = f->log;
+    plan_make(&p, 9, run, 1);
+    prefix_log_run(&copy, &p.run[0], NOTED_ID);
+    p.run[0].prefix ^= bits;
+    return mr_step_fill(f->stage, f->all, &p.step, MAX_OUT, err);
+}
+
+/* A slot with 16 rows of a prompt. */
+static void begin_slot(fixture *f) {
+    open_slot(f, 1, 4);
+    expect_filled(f, &(short_run){1, 4, 0, 16, .n_blocks = 1, .blocks = {9}}, 1);
+}
+
+static void test_other_ids_are_found(void **state) {
+    fixture *f = *state;
+    const short_run run = {1, 4, 16, 2, .first_block_idx = 1, .n_blocks = 1, .blocks = {3}};
+    mr_err err = {0};
+    begin_slot(f);
+    expect_fails(fill_flipped(f, &run, 1, &err), MR_E_PROTOCOL, &err,
+                 "slot 1, generation 4, position 16: the ids before it");
+    expect_filled(f, &run, 1);
+}
+
+static void test_another_table_is_found(void **state) {
+    fixture *f = *state;
+    const short_run run = {1, 4, 16, 2, .first_block_idx = 1, .n_blocks = 1, .blocks = {3}};
+    mr_err err = {0};
+    begin_slot(f);
+    expect_fails(fill_flipped(f, &run, UINT64_C(1) << 32, &err), MR_E_PROTOCOL, &err,
+                 "slot 1, generation 4, position 16: the block table");
+    expect_filled(f, &run, 1);
+    Millrace__OpenSequence open = MILLRACE__OPEN_SEQUENCE__INIT;
+    open.blocks = (uint32_t[]){5};
+    open.n_blocks = 1;
+    open.generation = 7;
+    open.prefix = mr_prefix_pack((mr_prefix_sums){.table = 1});
+    expect_fails(mr_sequences_open(f->all, &open, &err), MR_E_PROTOCOL, &err, "slot 0, generation 7: the block table");
+}
+
+/* Another sampled id came back than the coordinator has. */
+static void test_another_sampled_id_is_found(void **state) {
+    fixture *f = *state;
+    const short_run run = {1, 4, 16, 1, .without_ids = true, .first_block_idx = 1, .n_blocks = 1, .blocks = {3}};
+    const short_run next = {1, 4, 17, 1, .n_blocks = 0};
+    mr_err err = {0};
+    for (uint32_t id = NOTED_ID; id < NOTED_ID + 2; id++) {
+        Millrace__Token token = MILLRACE__TOKEN__INIT;
+        begin_slot(f);
+        token.slot = 1;
+        token.generation = 4;
+        token.position = 16;
+        token.id = id;
+        mr_sequences_note_token(f->all, &token);
+        expect_filled(f, &run, 1);
+        if (id == NOTED_ID)
+            expect_filled(f, &next, 1);
+        else
+            expect_fails(fill(f, &next, 1, &err), MR_E_PROTOCOL, &err, "slot 1, generation 4, position 17: the ids");
+    }
+}
+
+/* A stage in the middle gets no sampled ids. It takes over the sum, and checks again what follows. */
+static void test_a_stage_without_sampled_ids(void **state) {
+    fixture *f = *state;
+    const short_run decode = {1, 4, 16, 1, .without_ids = true, .first_block_idx = 1, .n_blocks = 1, .blocks = {3}};
+    const short_run known = {1, 4, 17, 1, .n_blocks = 0}, next = {1, 4, 18, 1, .n_blocks = 0};
+    mr_err err = {0};
+    begin_slot(f);
+    expect_filled(f, &decode, 1);
+    expect_filled(f, &known, 1);
+    expect_fails(fill_flipped(f, &next, 4, &err), MR_E_PROTOCOL, &err, "position 18: the ids");
+    expect_filled(f, &next, 1);
+}
+
+/* The sums depend on each position, id and block. */
+static void test_sums(void **state) {
+    (void)state;
+    mr_prefix_sums a = {0}, b = {0}, swapped = {0};
+    for (uint32_t i = 0; i < 100; i++) {
+        mr_prefix_add_id(&a, i, (int32_t)(7 * i));
+        mr_prefix_add_id(&b, i, (int32_t)(7 * i + (i == 63)));
+        mr_prefix_add_id(&swapped, i, (int32_t)(i == 3 ? 28 : i == 4 ? 21 : 7 * i));
+        mr_prefix_add_block(&a, i, i);
+    }
+    assert_true(a.ids != b.ids && a.ids != swapped.ids && a.table != a.ids);
+    assert_int_equal(mr_prefix_unpack(mr_prefix_pack(a)).ids, a.ids);
+    assert_int_equal(mr_prefix_unpack(mr_prefix_pack(a)).table, a.table);
+    for (uint32_t i = 0; i < 100; i++)
+        mr_prefix_remove_block(&a, i, i);
+    assert_int_equal(a.table, 0);
+}
+
 /* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 /* If memory runs out while a slot is opened, the sequence that was in the slot stays. */
@@ -398,6 +503,11 @@ int main(void) {
         step_test(test_hidden_rows),
         step_test(test_a_row_takes_the_last_id),
         step_test(test_the_last_position_of_the_context),
+        step_test(test_other_ids_are_found),
+        step_test(test_another_table_is_found),
+        step_test(test_another_sampled_id_is_found),
+        step_test(test_a_stage_without_sampled_ids),
+        step_test(test_sums),
         step_test(test_rows_wait_for_their_id),
         step_test(test_ids_that_can_never_come),
         step_test(test_a_failed_sequence_goes_on_with_id_0),
