@@ -24,6 +24,7 @@ enum {
     LIFELINE_HELLO_BYTES = LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES + 4,
     LIFELINE_ANSWER_BYTES = LIFELINE_MAGIC_BYTES + LIFELINE_PROOF_BYTES,
     LIFELINE_MAX_HOSTS = 16,
+    LIFELINE_ANSWER_MS = 1000, /* a host that acknowledges nothing for this time is lost */
 };
 
 /* The last byte of the text is the version. */

@@ -250,7 +250,7 @@ class Commands(unittest.TestCase):
             job = self.start(None, hosts=hosts)
             self.wait_until_loaded(job)
             hosts.cut("b")
-            self.check(job, "rank 1 on .* is gone: no sign of life for 5 s; the others take over its layers",
+            self.check(job, "rank 1 on .* is gone: its host has not answered for 1 s; the others take over its layers",
                        may_leave=True)  # mpirun's daemon there, which ends when it can hear that mpirun has ended
             hosts.join("b")
             self.assertEqual(job.left(20), [])
