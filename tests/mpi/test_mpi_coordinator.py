@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -205,6 +206,105 @@ class Restart(unittest.TestCase):
         said = self.check_end(job, 0)
         self.assertEqual(said.count("starts again in"), 3, said)
         self.assertEqual(results(out), results(out + ".wanted"))
+
+
+class Batches(unittest.TestCase):
+    """Batches of a server (--batch-dir), whose rank 0 or only process is killed at random moments."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="millrace-batches-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.port, self.lines = free_port(), batch_lines(N_LINES)
+        seed = random.randrange(1 << 32)
+        print("seed", seed)
+        self.luck = random.Random(seed)
+
+    def serve(self, name):
+        return ["serve", DEMO, "--port", str(self.port), "--sequences", "16", "--threads", "1",
+                "--batch-dir", os.path.join(self.folder, name)]
+
+    def get(self, path):
+        """The bytes of an answer."""
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.port, path), timeout=LIMIT_S) as answer:
+            return answer.read()
+
+    def create(self):
+        """Uploads the lines, and creates a batch: its id."""
+        body = ("--x\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n"
+                "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n"
+                "%s\r\n--x--\r\n" % self.lines)
+        request = urllib.request.Request("http://127.0.0.1:%d/v1/files" % self.port, body.encode(),
+                                         {"Content-Type": "multipart/form-data; boundary=x"})
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
+            file = json.load(answer)
+        status, batch = ask(self.port, "POST", "/v1/batches", {
+            "input_file_id": file["id"], "endpoint": "/v1/completions", "completion_window": "24h"})
+        self.assertEqual(status, 200, batch)
+        return batch["id"]
+
+    def output(self, batch_id):
+        """{custom_id: texts} of a batch, once it is completed."""
+        end = time.monotonic() + LIMIT_S
+        while (batch := ask(self.port, "GET", "/v1/batches/" + batch_id)[1])["status"] != "completed":
+            self.assertIn(batch["status"], ("validating", "in_progress"), batch)
+            self.assertLess(time.monotonic(), end, batch)
+            time.sleep(0.05)
+        self.assertEqual(batch["request_counts"], {"total": N_LINES, "completed": N_LINES, "failed": 0})
+        path = os.path.join(self.folder, "output")
+        with open(path, "wb") as f:
+            f.write(self.get("/v1/files/%s/content" % batch["output_file_id"]))
+        return results(path)
+
+    def undisturbed(self):
+        job = Job(1, self.serve("undisturbed"))
+        self.addCleanup(Death.end, job)
+        wait_until_ready(self.port)
+        wanted = self.output(self.create())
+        kill(job.rank_pid(0), signal.SIGTERM)
+        self.assertEqual(job.wait(LIMIT_S).status, 0)
+        return wanted
+
+    def check_all(self, ids, wanted):
+        """Open batches end with the wanted texts, and ended ones are still there."""
+        for batch_id in ids:
+            self.assertEqual(self.output(batch_id), wanted)
+        listed = [b["id"] for b in ask(self.port, "GET", "/v1/batches")[1]["data"]]
+        self.assertEqual(listed, ids[::-1])
+
+    def test_one_process(self):
+        """Killed and started by hand: the same folder is all that the next server needs."""
+        wanted, ids = self.undisturbed(), []
+        for i in range(8):
+            job = Job(1, self.serve("killed"))
+            self.addCleanup(Death.end, job)
+            wait_until_ready(self.port)
+            if i % 4 == 0:
+                ids.append(self.create())
+            if i < 7:
+                time.sleep(self.luck.uniform(0, 1.5))
+                kill(job.rank_pid(0))
+                job.wait(LIMIT_S)
+        self.check_all(ids, wanted)
+
+    def test_ranks(self):
+        """Under deploy/millrace-mpirun, which starts the server again."""
+        wanted, pid = self.undisturbed(), None
+        job = Job(3, self.serve("killed"), launcher=[WRAPPER], program=[], env={"MILLRACE_BIN": program_path()})
+        self.addCleanup(Death.end, job)
+        for i in range(4):
+            while (now := job.rank_pid(0, LIMIT_S)) == pid:
+                time.sleep(0.02)
+            pid = now
+            wait_until_ready(self.port)
+            if i == 0:
+                ids = [self.create(), self.create()]
+            if i < 3:
+                time.sleep(self.luck.uniform(0, 1.5))
+                kill(pid)
+        self.check_all(ids, wanted)
+        job.process.send_signal(signal.SIGTERM)
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (0, []), str(done))
 
 
 def batch_lines(n):
