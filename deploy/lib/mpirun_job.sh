@@ -15,11 +15,12 @@ HANG_MS=2000 # where no rank lives any more, on one host
 # Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
 # without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first
 # error that names a rank passes: the others are its consequences. With recovery all pass, and none ends the job: a rank
-# that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends and errors are noted in files. In sed's hold
-# space is the last error of millrace. The signals that end a job are not for this: it goes on until end_filter.
+# that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends and errors are noted in files. In
+# sed's hold space is the last error of millrace. The signals that end a job are not for this: it goes on until
+# end_filter.
 filter() {
     local of_rank='^millrace: error: rank [0-9]+ on ' of_mpirun='exited on signal|has been aborted|to be terminated'
-    [[ $recovery == no ]] || of_rank='x^' of_mpirun='x^' # never matches: a lost rank need not be the end
+    [[ $recovery == no ]] || of_rank='x^' of_mpirun='x^' # matches nothing: a lost rank need not be the end
     trap '' INT TERM HUP
     exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
         -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \

@@ -190,6 +190,26 @@ class Restart(unittest.TestCase):
         job = self.start(2, ["--restarts", "x"], ["serve", DEMO])
         self.assertIn("--restarts is 'x'", self.check_end(job, 2))
 
+    def test_a_lost_rank_is_heard_again(self):
+        """A rank that was cut off says that rank 0 is gone. That ends nothing: rank 0 has gone on."""
+        if Hosts.available():
+            self.skipTest(Hosts.available())
+        with Hosts(3) as hosts:
+            job = Job(None, DECODE, hosts=hosts, launcher=[WRAPPER], mpirun_args=["--recovery"], program=[],
+                      env={"MILLRACE_BIN": program_path()})
+            self.addCleanup(Death.end, job)
+            wait_for_word(job, b"loaded ")
+            hosts.cut("b")
+            wait_for_word(job, b"epoch 2")
+            hosts.join("b")
+            wait_for_word(job, b"rank 1 ends: rank 0 on")
+            time.sleep(5)  # the wrapper would end the job after 3 s
+            self.assertIsNone(job.process.poll())
+            job.process.send_signal(signal.SIGTERM)
+            done = job.wait(LIMIT_S)
+            self.assertEqual((done.status, done.left), (143, []), str(done))
+            self.assertNotIn(b"error: ", done.stderr, str(done))
+
     def test_batch(self):
         """Rank 0 of `millrace batch` is killed again and again: no result is lost or doubled, and all texts are equal."""
         requests, out = os.path.join(self.folder, "in"), os.path.join(self.folder, "out")

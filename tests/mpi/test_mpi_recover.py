@@ -275,13 +275,6 @@ class Commands(unittest.TestCase):
                        may_leave=True)  # mpirun's daemon there, which ends when it can hear that mpirun has ended
             hosts.join("b")
             self.assertEqual(job.left(20), [])
-        with Hosts(3) as hosts:  # the lost rank is heard again, and what it says ends nothing
-            job = self.start(None, hosts=hosts)
-            self.wait_until_loaded(job)
-            hosts.cut("b")
-            time.sleep(2)
-            hosts.join("b")
-            self.check(job, "rank 1 on .* is gone: its host has not answered for 1 s; the others take over its layers")
         cache = os.path.join(self.folder, "cache")
         os.mkdir(cache)
         with Hosts(3, hide={"c": [DEMO]}) as hosts:
