@@ -77,9 +77,18 @@ static void conn_lose_silent(mr_lifeline *l, conn *c) {
     conn_lose(l, c, why);
 }
 
+/* The kernel of a living host acknowledges signs of life at once, even where the process is stopped or its cores are
+ * busy. So a host or a network that is gone shows much earlier than a process that says nothing. */
+static void conn_watch_host(int fd) {
+    unsigned limit_ms = LIFELINE_ANSWER_MS;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
+}
+
 static void conn_lose_error(mr_lifeline *l, conn *c, int error) {
     char why[WHY_BYTES] = "its connection closed"; /* a reset too: the dead process had not read all bytes */
-    if (error != ECONNRESET && error != EPIPE)
+    if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+        snprintf(why, sizeof why, "its host has not answered for %g s", LIFELINE_ANSWER_MS / 1e3);
+    else if (error != ECONNRESET && error != EPIPE)
         snprintf(why, sizeof why, "its connection failed: %s", strerror(error));
     conn_lose(l, c, why);
 }
@@ -152,6 +161,7 @@ static void pending_admit(mr_lifeline *l, conn *c) {
         lifeline_fd_close(&c->fd);
         return;
     }
+    conn_watch_host(c->fd);
     c->rank = rank;
     c->silent_beats = 0;
     l->seen[rank] = true;
@@ -420,6 +430,8 @@ mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadl
         lifeline_derive(l);
         status = lifeline_race(&places, &l->key, self_rank, deadline_ns, &l->conns[0].fd, err);
     }
+    if (status == MR_OK)
+        conn_watch_host(l->conns[0].fd);
     return lifeline_start(status, l, out, err);
 }
 

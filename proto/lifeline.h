@@ -1,10 +1,11 @@
 /* proto/lifeline.h - tells a process at once that another process of its job has died. Every rank has one plain TCP
  * connection to rank 0. At both ends a thread of the lifeline watches the connection. The kernel closes the connection
- * when a process dies, whatever the process was doing. If a host or its network fails, the byte that comes every 500 ms
- * is missing for 5 s. Time in which the watching process itself was stopped does not count. Linux frees the memory of a
- * killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and 2 ms for a GB of huge pages
- * until the death shows. When a peer is silent for too long, rank 0 sends it a goodbye, so that a rank that was only
- * stopped ends quietly when it continues.
+ * when a process dies, whatever the process was doing. Both ends send a byte every 500 ms. If a host or its network
+ * fails, no byte is acknowledged any more, and after 1 s the kernel ends the connection (TCP_USER_TIMEOUT). If a
+ * process is stopped, its kernel goes on acknowledging, and the byte of the process is missing for 5 s. Time in which
+ * the watching process itself was stopped does not count. Linux frees the memory of a killed process before it closes
+ * its files: measured 30 ms for a GB of 4 KiB pages and 2 ms for a GB of huge pages until the death shows. When a peer
+ * is silent for too long, rank 0 sends it a goodbye, so that a rank that was only stopped ends quietly when it goes on.
  * Owns:    its sockets (on rank 0 one for each other rank) and its thread. If a process forks without exec, the child
  *          holds the sockets, too: the death of the process shows only when the child has ended.
  * Threads: listen, connect and close are for one thread; any thread may call mr_lifeline_address.

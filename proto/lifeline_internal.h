@@ -27,6 +27,7 @@ enum {
     LIFELINE_TOKEN_BYTES = 32,
     LIFELINE_HELLO_BYTES = LIFELINE_MAGIC_BYTES + 4 + LIFELINE_NONCE_BYTES,
     LIFELINE_MAX_HOSTS = 16,
+    LIFELINE_ANSWER_MS = 1000, /* a host that acknowledges nothing for this time is lost */
 };
 
 /* The last byte of the text is the version. */

@@ -76,7 +76,9 @@ static void leave(rank_process *p, const char *why) {
     char host[RANK_HOST_BYTES];
     mr_err err;
     (void)mr_err_set(&err, MR_E_PEER_LOST, "rank 0 on %s is gone: %s", rank_host(p, 0, host), why);
-    if (p->config.place.rank == 1 && !rank_signalled())
+    if (p->config.recovers) /* it may be this rank's own network that failed, and the job goes on */
+        mr_output_warning("rank %d ends: %s", (int)p->config.place.rank, err.text);
+    else if (p->config.place.rank == 1 && !rank_signalled())
         mr_output_error(&err);
     sleep_ns(LEAVE_AFTER_NS);
     _exit(RANK_EXIT_FAILED);

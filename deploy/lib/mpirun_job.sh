@@ -9,15 +9,18 @@ RECOVERY_PATIENCE_MS=3000
 ERROR_PATIENCE_MS=5000
 END_PATIENCE_MS=10000
 KILL_AFTER_MS=5000
+DEATH_PATIENCE_MS=1000 # after rank 0 was killed: ranks that know end in 0.4 s, but one that only starts does not know
 HANG_MS=2000 # where no rank lives any more, on one host
 
 # Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
 # without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first
-# error that names a rank passes: the others are its consequences. Ends and errors are noted in files. In sed's hold
-# space is the last error of millrace. The signals that end a job are not for this: it goes on until end_filter.
+# error that names a rank passes: the others are its consequences. With recovery all pass, and none ends the job: a rank
+# that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends and errors are noted in files. In
+# sed's hold space is the last error of millrace. The signals that end a job are not for this: it goes on until
+# end_filter.
 filter() {
     local of_rank='^millrace: error: rank [0-9]+ on ' of_mpirun='exited on signal|has been aborted|to be terminated'
-    [[ $recovery == no ]] || of_mpirun='^$' # a lost rank need not be the end
+    [[ $recovery == no ]] || of_rank='x^' of_mpirun='x^' # matches nothing: a lost rank need not be the end
     trap '' INT TERM HUP
     exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
         -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
@@ -52,7 +55,6 @@ read_clock() {
 # Starts mpirun as a child, which gets SIGHUP should this script die. SIGINT and SIGTERM are blocked in mpirun, which
 # would kill the ranks two seconds later; they are for rank 0, and this script passes them on.
 start_job() {
-    exec {wake}<> <(:)
     exec {errors}> >(filter >&2)
     filter_pid=$!
     trap 'on_signal INT 130' INT
@@ -132,6 +134,11 @@ find_children() {
     read -r -d '' -a children < <(cat "/proc/$mpirun/task/"*/children 2>/dev/null) || true
 }
 
+# Whether rank 0 was killed.
+has_rank_0_died() {
+    [[ $rank_0 && ! -e $MILLRACE_STATUS_FILE ]] && ! kill -0 "$rank_0" 2>/dev/null
+}
+
 # Whether rank 0 has ended, or a rank or mpirun has said why the job ends.
 is_ending() {
     [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
@@ -144,8 +151,10 @@ end_job() {
     local pid state alive=no patience_ms=$ERROR_PATIENCE_MS
     [[ $recovery == no ]] || patience_ms=$RECOVERY_PATIENCE_MS
     ! grep -qx 0 "$MILLRACE_STATUS_FILE" 2>/dev/null || patience_ms=$END_PATIENCE_MS
+    ! has_rank_0_died || patience_ms=$DEATH_PATIENCE_MS
     ((end_ms)) || end_ms=$now
     find_children
+    ((patience_ms != DEATH_PATIENCE_MS || now - end_ms < patience_ms)) || kill_ranks
     for pid in "${children[@]}"; do
         state=$(sed -n 's/^State:[[:space:]]*//p' "/proc/$pid/status" 2>/dev/null) || true
         [[ $state != T* ]] || kill -KILL "$pid" 2>/dev/null || true
@@ -160,6 +169,14 @@ end_job() {
     [[ $patience_ms != "$END_PATIENCE_MS" ]] || say "rank 0 has ended, and other ranks have not: mpirun ends them"
     ask_mpirun
 }
+
+# Kills the ranks on this host.
+kill_ranks() {
+    local pid
+    for pid in "${children[@]}"; do
+        ! grep -qzE '^(OMPI_COMM_WORLD|PMIX)_RANK=' "/proc/$pid/environ" || kill -KILL "$pid" || true
+    done
+} 2>/dev/null
 
 # Where mpirun itself does not end. Its daemons on other hosts end with their ranks when they lose it. It is waited for
 # here, where bash cannot tell the user that it was killed. Its folder has one name with Open MPI 4 and another with 5;
@@ -214,15 +231,22 @@ find_status() {
     fi
 }
 
-run_job() {
-    local status=0
+# Once, before the first job.
+prepare_job() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
     trap 'rm -rf "$folder"' EXIT
     export MILLRACE_STATUS_FILE=$folder/status
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
-    rank_0='' job_id='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
+    exec {wake}<> <(:)
     find_hosts
+}
+
+# Sets status.
+run_job() {
+    status=0
+    rm -f "$folder"/*
+    rank_0='' job_id='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
@@ -232,5 +256,4 @@ run_job() {
     kill_children
     end_filter
     find_status
-    exit "$status"
 }

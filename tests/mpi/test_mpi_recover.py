@@ -25,8 +25,18 @@ N_STREAMS = 32
 GRAMMAR = 'root ::= (word " ")+\nword ::= [a-z]{1,7}'
 
 
-def body(i):
-    """Greedy, sampled, with a grammar, with two choices, with log-probabilities; prompts of several lengths."""
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"city": {"enum": ["Bern", "Oslo"]}, "words": {"type": "string", "minLength": 60}},
+    "required": ["city", "words"], "additionalProperties": False}}}]
+
+
+def request(i):
+    """Path and body: greedy, sampled, with a grammar, with two choices, with log-probabilities, with tools; prompts of
+    several lengths."""
+    if i % 8 == 6:
+        return "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": "How is the weather in Bern? " * (1 + i % 3)}], "stream": True,
+            "tools": TOOLS, "tool_choice": "required", "max_tokens": 200, "seed": i, "temperature": 0.9}
     fields = {"prompt": "Once upon a time there was " * (1 + i % 7), "max_tokens": 120 + i, "seed": i, "stream": True,
               "ignore_eos": True, "temperature": 0.0 if i % 4 == 0 else 0.9}
     if i % 4 == 1:
@@ -35,14 +45,26 @@ def body(i):
         fields["n"] = 2
     if i % 8 == 3:
         fields["logprobs"] = 2
-    return fields
+    return "/v1/completions", fields
+
+
+def add_choice(choice, part):
+    """Adds what an event brings of one choice: text, or a part of a call."""
+    delta = choice.get("delta", choice)
+    part["text"] += delta.get("text") or delta.get("content") or ""
+    for call in delta.get("tool_calls") or []:  # the ids of calls are random
+        function = call["function"]
+        part["text"] += ("<%s>" % function["name"] if "name" in function else "") + function.get("arguments", "")
+    part["logprobs"] += (choice.get("logprobs") or {}).get("token_logprobs") or []
+    part["end"] = choice["finish_reason"] or part["end"]
 
 
 def stream(port, i, out):
     """Puts the events of a stream, joined to one text for each choice with its log-probabilities, into out[i]."""
     try:
         c = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
-        c.request("POST", "/v1/completions", json.dumps(body(i)), {"Content-Type": "application/json"})
+        path, fields = request(i)
+        c.request("POST", path, json.dumps(fields), {"Content-Type": "application/json"})
         answer = c.getresponse()
         said = {}
         lines = answer.read().decode().splitlines()
@@ -51,10 +73,7 @@ def stream(port, i, out):
             if "error" in event:
                 said["error"] = event["error"]
             for choice in event.get("choices", []):
-                part = said.setdefault(choice["index"], {"text": "", "logprobs": [], "end": None})
-                part["text"] += choice["text"]
-                part["logprobs"] += (choice.get("logprobs") or {}).get("token_logprobs") or []
-                part["end"] = choice["finish_reason"] or part["end"]
+                add_choice(choice, said.setdefault(choice["index"], {"text": "", "logprobs": [], "end": None}))
         said["status"] = answer.status
         said["done"] = "data: [DONE]" in lines
         out[i] = said
@@ -78,7 +97,7 @@ def all_streams(port, meanwhile=lambda: None):
 class Serve(unittest.TestCase):
     def start(self, n, *options):
         port = free_port()
-        job = Job(n, ["serve", DEMO, "--port", str(port), "--threads", "1", *options],
+        job = Job(n, ["serve", DEMO, "--port", str(port), "--threads", "1", "--ctx", "2048", *options],
                   mpirun_args=["--enable-recovery"] if n > 1 else [])
         self.addCleanup(job.left, 0)  # where a test fails
         wait_until_ready(port)
@@ -87,8 +106,10 @@ class Serve(unittest.TestCase):
     def undisturbed(self):
         port, job = self.start(1)
         wanted = all_streams(port)
-        for said in wanted:
+        for i, said in enumerate(wanted):
             self.assertEqual((said.get("status"), said.get("done")), (200, True), said)
+            if "tools" in request(i)[1]:
+                self.assertIn("<weather>", said[0]["text"])
         kill(job.rank_pid(0), signal.SIGTERM)
         self.assertEqual(job.wait(LIMIT_S).status, 0)
         return wanted
@@ -275,7 +296,7 @@ class Commands(unittest.TestCase):
             job = self.start(None, hosts=hosts)
             self.wait_until_loaded(job)
             hosts.cut("b")
-            self.check(job, "rank 1 on .* is gone: no sign of life for 5 s; the others take over its layers",
+            self.check(job, "rank 1 on .* is gone: its host has not answered for 1 s; the others take over its layers",
                        may_leave=True)  # mpirun's daemon there, which ends when it can hear that mpirun has ended
             hosts.join("b")
             self.assertEqual(job.left(20), [])

@@ -128,13 +128,12 @@ mr_status batch_object_load(const char *folder, const char *id, json_t **out, mr
     mr_text_buf_deinit(&text);
     if (status != MR_OK)
         return status;
-    const char *its = json_string_value(json_object_get(object, "id"));
-    if (!its || strcmp(its, id) != 0) {
+    status = batch_object_check(object, id, err);
+    if (status == MR_OK)
+        *out = object;
+    else
         json_decref(object);
-        return mr_err_set(err, MR_E_FORMAT, "%.200s is no object of a batch", path);
-    }
-    *out = object;
-    return MR_OK;
+    return status;
 }
 
 static int compare_age(const void *a, const void *b) {

@@ -3,7 +3,7 @@
  * the disk when a function returns. Ids are random. A caller checks every id that comes from a client with
  * batch_id_is_good before the id becomes part of a path.
  * Threads: any; callers serialise writes of the same object.
- * Errors:  MR_E_IO, MR_E_NO_MEMORY, MR_E_NOT_FOUND. */
+ * Errors:  MR_E_IO, MR_E_NO_MEMORY, MR_E_NOT_FOUND; MR_E_FORMAT: an object is malformed. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_FILES_H
 #define MR_COORDINATOR_SERVING_BATCH_BATCH_FILES_H
@@ -28,7 +28,12 @@ MR_MUST_USE mr_status batch_path(const char *folder, const char *id, const char 
 
 MR_MUST_USE mr_status batch_object_save(const char *folder, const json_t *object, mr_err *err);
 MR_MUST_USE mr_status batch_object_load(const char *folder, const char *id, json_t **out, mr_err *err);
-/* All objects whose id has the prefix, the latest first. */
+/* batch_check.c: whether an object that was read may be used as that of this id. MR_E_FORMAT. */
+MR_MUST_USE mr_status batch_object_check(const json_t *object, const char *id, mr_err *err);
+/* batch_check.c: to be called once, before others use the folder. Warns of malformed objects, and removes what a killed
+ * server has left half made. Removes nothing where an object is malformed. MR_E_IO, MR_E_NO_MEMORY. */
+MR_MUST_USE mr_status batch_folder_check(const char *folder, mr_err *err);
+/* All well-formed objects whose id has the prefix, the latest first. */
 MR_MUST_USE mr_status batch_objects_list(const char *folder, const char *prefix, json_t **out_array, mr_err *err);
 
 /* Writes a new file and its object, and returns the object. MR_E_INVALID: name or purpose is not UTF-8. */

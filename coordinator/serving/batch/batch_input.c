@@ -40,7 +40,7 @@ static mr_status map_file(const char *path, mr_batch_input *in, mr_err *err) {
     return status;
 }
 
-static uint64_t hash_of(mr_str s) {
+uint64_t batch_hash(mr_str s) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, and a last mix (of splitmix64) */
     for (size_t i = 0; i < s.len; i++)
         h = (h ^ (uint8_t)s.data[i]) * 0x100000001b3u;
@@ -116,7 +116,7 @@ static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t numb
         in->cap = cap;
     }
     batch_line *l = &in->lines[in->n++];
-    *l = (batch_line){.at = at, .number = number, .hash = hash_of(text)};
+    *l = (batch_line){.at = at, .number = number, .hash = batch_hash(text)};
     if (in->n == 1)
         in->has_requests = text.data[0] == '{';
     if (text.len > BATCH_MAX_LINE_BYTES) {
@@ -172,7 +172,7 @@ static bool mark_duplicates(mr_batch_input *in, uint32_t *slots, size_t mask) {
             continue;
         ok = id_of(in, l, &mine);
         mr_str id = {mine.data, mine.len};
-        size_t slot = ok ? hash_of(id) & mask : 0;
+        size_t slot = ok ? batch_hash(id) & mask : 0;
         for (; ok && slots[slot]; slot = (slot + 1) & mask) {
             ok = id_of(in, &in->lines[slots[slot] - 1], &other);
             if (ok && mr_str_equal(id, (mr_str){other.data, other.len})) {

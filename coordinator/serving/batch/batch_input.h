@@ -67,6 +67,8 @@ static inline mr_str batch_line_text(const mr_batch_input *in, const batch_line 
 static inline bool batch_line_is_bad(const batch_line *l) {
     return l->kind >= BATCH_TOO_LONG;
 }
+/* Of bytes of any length. Against accidents, not against somebody who wants two texts with the same hash. */
+uint64_t batch_hash(mr_str s);
 /* Appends the custom_id as JSON; "null" where there is none. false: no memory. */
 MR_MUST_USE bool batch_line_put_id(const mr_batch_input *in, const batch_line *l, mr_text_buf *out);
 /* The line with this number, or NULL. */

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-enum { WRITE_BYTES = 1 << 16 };
+enum { WRITE_BYTES = 1 << 16, HASH_DIGITS = 16 };
 
 static const char RESULT_HEAD[] = "{\"id\": \"batch_req_";
 
@@ -28,24 +28,39 @@ static mr_status foreign(const mr_batch_results *r, size_t line, const char *why
                       r->path, line, why);
 }
 
-/* Reads line number and hash from the id of a result. */
-static bool parse_id(mr_str text, uint32_t *out_number, uint64_t *out_hash) {
-    size_t n = sizeof RESULT_HEAD - 1, i = n;
-    uint64_t number = 0, hash = 0;
-    if (text.len < n || memcmp(text.data, RESULT_HEAD, n) != 0)
+/* Reads an underscore and HASH_DIGITS digits at *at, and moves *at behind them. */
+static bool parse_hash(mr_str text, size_t *at, uint64_t *out) {
+    uint64_t hash = 0;
+    size_t i = *at, end = i + 1 + HASH_DIGITS;
+    if (end >= text.len || text.data[i++] != '_')
         return false;
-    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && number <= BATCH_MAX_LINES; i++)
-        number = 10 * number + (uint64_t)(text.data[i] - '0');
-    if (i == n || number > BATCH_MAX_LINES || text.len < i + 18 || text.data[i] != '_' || text.data[i + 17] != '"')
-        return false;
-    for (size_t end = ++i + 16; i < end; i++) {
+    for (; i < end; i++) {
         char c = text.data[i];
         if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
             return false;
         hash = hash << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
     }
+    *at = i;
+    *out = hash;
+    return true;
+}
+
+/* Reads the id of a result: BATCH_REQ_NUMBER_HASH_CHECKSUM. Earlier versions wrote no checksum; *out_is_whole is true
+ * then. */
+static bool parse_id(mr_str text, uint32_t *out_number, uint64_t *out_hash, bool *out_is_whole) {
+    size_t n = sizeof RESULT_HEAD - 1, i = n;
+    uint64_t number = 0, sum = 0;
+    if (text.len < n || memcmp(text.data, RESULT_HEAD, n) != 0)
+        return false;
+    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && number <= BATCH_MAX_LINES; i++)
+        number = 10 * number + (uint64_t)(text.data[i] - '0');
+    if (i == n || number > BATCH_MAX_LINES || !parse_hash(text, &i, out_hash))
+        return false;
+    bool has_sum = text.data[i] == '_';
+    if ((has_sum && !parse_hash(text, &i, &sum)) || text.data[i] != '"')
+        return false;
     *out_number = (uint32_t)number;
-    *out_hash = hash;
+    *out_is_whole = !has_sum || sum == batch_hash((mr_str){text.data + i, text.len - i});
     return text.data[text.len - 1] == '}';
 }
 
@@ -57,8 +72,14 @@ static bool has_failed(mr_str text) {
 static mr_status take_result(mr_batch_results *r, mr_batch_input *in, mr_str text, size_t line, mr_err *err) {
     uint32_t number;
     uint64_t hash;
-    if (!parse_id(text, &number, &hash))
+    bool is_whole;
+    if (!parse_id(text, &number, &hash, &is_whole))
         return foreign(r, line, "this is no result of a batch", err);
+    if (!is_whole)
+        return mr_err_set(err, MR_E_FORMAT,
+                          "%.160s, line %zu: its checksum does not fit, so it was damaged or edited; hint: remove the "
+                          "line, and its request is answered again",
+                          r->path, line);
     batch_line *l = batch_input_find(in, number);
     if (!l || l->hash != hash)
         return foreign(r, line, "this is a result of another input", err);
@@ -197,10 +218,22 @@ static bool put_body(mr_batch_results *r, mr_str body) {
     return true;
 }
 
+/* The checksum is set by put_sum. */
 static bool put_head(mr_batch_results *r, const mr_batch_input *in, const batch_line *l) {
-    char id[64];
-    snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64, RESULT_HEAD, l->number, l->hash);
+    char id[96];
+    snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64 "_%016d", RESULT_HEAD, l->number, l->hash, 0);
     return put(r, id) && put(r, "\", \"custom_id\": ") && batch_line_put_id(in, l, &r->unsaved) && put(r, ", ");
+}
+
+/* Sets the checksum in the id of the result that begins at byte `begin`: of all that follows the id. */
+static void put_sum(mr_batch_results *r, size_t begin) {
+    char digits[HASH_DIGITS + 1];
+    size_t id_begin = begin + sizeof RESULT_HEAD - 1;
+    const char *end = memchr(r->unsaved.data + id_begin, '"', r->unsaved.len - id_begin);
+    size_t at = (size_t)(end - r->unsaved.data);
+    uint64_t sum = batch_hash((mr_str){end, r->unsaved.len - 1 - at}); /* without the newline */
+    snprintf(digits, sizeof digits, "%016" PRIx64, sum);
+    memcpy(r->unsaved.data + at - HASH_DIGITS, digits, HASH_DIGITS);
 }
 
 /* Counts the bytes that were appended since `before` as a result, or, where ok is false, takes them back. */
@@ -209,6 +242,7 @@ static mr_status end_result(mr_batch_results *r, batch_line *l, size_t before, b
         r->unsaved.len = before;
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the result of line %" PRIu32, l->number);
     }
+    put_sum(r, before);
     l->is_done = true;
     r->n_unsaved++;
     return r->unsaved.len < WRITE_BYTES ? MR_OK : write_unsaved(r, err);

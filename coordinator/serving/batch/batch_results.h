@@ -1,7 +1,8 @@
 /* coordinator/serving/batch/batch_results.h - the file of results, which is the state of a batch: a line that has a
  * result in the file is done. Results are appended whole and synced in groups. A crash may leave a last line without
  * its newline, which is cut off when the file is opened. So a batch resumes after any crash without a lost or a double
- * result. The id of each result holds number and hash of the input line, so that results of another input are refused.
+ * result. The id of each result holds number and hash of the input line, so that results of another input are refused,
+ * and a checksum of the result, so that a damaged one is.
  * Owns:    the descriptor, and a lock on the file while it is open, so that two programs cannot run the same batch.
  * Threads: caller serialises.
  * Errors:  MR_E_IO, also where another program has the file open; MR_E_FORMAT: the file does not hold results of this

@@ -43,6 +43,8 @@ mr_status mr_batch_store_create(const char *folder, mr_batch_store **out, mr_err
     mr_cond_init(&s->changed);
     mr_status status = lock_folder(s, err);
     if (status == MR_OK)
+        status = batch_folder_check(folder, err);
+    if (status == MR_OK)
         *out = s;
     else
         mr_batch_store_destroy(s);

@@ -397,12 +397,16 @@ static void test_foreign_results(void **state) {
     write_file(in_path, text.data, text.len);
     write_file(out_path, results.data, results.len - first);
     expect_refused("another input");
+    text.data[5] = 's';
+    write_file(in_path, text.data, text.len);
+    results.data[first + first / 2] ^= 1;
+    write_file(out_path, results.data, results.len - first);
+    expect_refused("line 2: its checksum does not fit");
+    results.data[first + first / 2] ^= 1;
     write_file(out_path, "my notes\n", 9);
     expect_refused("no result");
     write_file(out_path, "my notes", 8);
     expect_refused("no result");
-    text.data[5] = 's';
-    write_file(in_path, text.data, text.len);
     unlink(out_path);
     mr_batch_input in;
     mr_batch_results held;

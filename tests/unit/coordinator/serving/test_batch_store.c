@@ -219,6 +219,82 @@ static void test_restart(void **state) {
     mr_text_buf_deinit(&lines);
 }
 
+static void write_in_folder(const char *name, const char *text) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_true(f && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+static bool is_in_folder(const char *name) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Objects that somebody has written into the folder: no field becomes a path before it is checked. */
+static void test_malformed_objects(void **state) {
+    (void)state;
+    static const char ID[] = "batch_0123456789abcdefghijklmn", FILE_ID[] = "file-0123456789abcdefghijklmn";
+    static const struct {
+        const char *id, *input, *output, *status, *endpoint, *wrong;
+    } CASES[] = {
+        {ID, "../../etc/passwd", FILE_ID, "in_progress", "\"/v1/completions\"", "input_file_id"},
+        {ID, FILE_ID, "../escaped", "in_progress", "\"/v1/completions\"", "output_file_id"},
+        {ID, FILE_ID, FILE_ID, "done", "\"/v1/completions\"", "status"},
+        {ID, FILE_ID, FILE_ID, "in_progress", "7", "endpoint"},
+        {"batch_other", FILE_ID, FILE_ID, "in_progress", "\"/v1/completions\"", "id"},
+    };
+    char name[100], path[100], text[500];
+    snprintf(name, sizeof name, "%s.json", ID);
+    snprintf(path, sizeof path, "/v1/batches/%s", ID);
+    write_in_folder("file-000000000000000000000000", "kept: a malformed object may name it");
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        snprintf(text, sizeof text,
+                 "{\"id\": \"%s\", \"input_file_id\": \"%s\", \"output_file_id\": \"%s\", \"status\": \"%s\", "
+                 "\"endpoint\": %s}",
+                 CASES[i].id, CASES[i].input, CASES[i].output, CASES[i].status, CASES[i].endpoint);
+        write_in_folder(name, text);
+        snprintf(text, sizeof text, "%s is malformed: %s", "in the folder of batches", CASES[i].wrong);
+        start(0, true);
+        ask_wrong("GET", path, "", 400, text);
+        stop();
+    }
+    write_in_folder(name, "{\"id\": ");
+    start(0, true);
+    ask_wrong("GET", path, "", 400, "malformed: id");
+    stop();
+    assert_false(is_in_folder("../escaped"));
+    assert_true(is_in_folder("file-000000000000000000000000"));
+    snprintf(text, sizeof text, "%s/%s", folder, name);
+    assert_int_equal(unlink(text), 0);
+}
+
+/* What a server leaves that is killed while it writes. */
+static void test_half_made(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES];
+    start(0, true);
+    upload("one\n", file);
+    create(file, id);
+    json_t *batch = wait_for(id, "completed");
+    stop();
+    write_in_folder("file-000000000000000000000000", "no object");
+    write_in_folder("file-000000000000000000000000.new", "half");
+    write_in_folder("batch_000000000000000000000000.json.new", "{");
+    write_in_folder("notes.txt", "of somebody else");
+    char object[100]; /* of the results, which is written after the results */
+    snprintf(object, sizeof object, "%s/%s.json", folder, text_at(batch, "output_file_id"));
+    assert_int_equal(unlink(object), 0);
+    start(0, true);
+    assert_false(is_in_folder("file-000000000000000000000000"));
+    assert_false(is_in_folder("file-000000000000000000000000.new"));
+    assert_false(is_in_folder("batch_000000000000000000000000.json.new"));
+    assert_true(is_in_folder("notes.txt") && is_in_folder(file) && is_in_folder(text_at(batch, "output_file_id")));
+    json_decref(batch);
+    stop();
+}
+
 static void test_wrong_requests(void **state) {
     (void)state;
     start(0, true);
@@ -250,10 +326,9 @@ static void test_wrong_requests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_batch),     cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_restart),   cmocka_unit_test(test_malformed_objects),
+        cmocka_unit_test(test_half_made), cmocka_unit_test(test_wrong_requests),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,0 +1,71 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
+# deploy/lib/mpirun_restart.sh - starts a job again when rank 0 was killed: nothing else can answer for it. The other
+# ranks end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is over.
+# SPDX-License-Identifier: Apache-2.0
+
+RESTARTS=5         # at most so many by default ...
+RESTARTS_IN_S=600  # ... in this time
+LONGEST_WAIT_S=30  # the waits are 1, 2, 4 ... s
+
+# Sets restarts, which is empty where no option has set it.
+choose_restarts() {
+    # A service manager starts the whole service again, by its own limits (Restart= of systemd).
+    [[ $restarts || $recovery == no || ${NOTIFY_SOCKET:-} ]] || restarts=$RESTARTS
+    restarts=${restarts:-0}
+    [[ $restarts =~ ^(0|[1-9][0-9]{0,3})$ ]] || die "--restarts is '$restarts'" "it is a number from 0 to 9999"
+    case ${command[0]} in
+    serve | batch) return 0 ;;
+    esac
+    restarts=0 # another command would begin its output anew
+}
+
+# Whether rank 0 was killed while nobody wanted the job to end.
+was_killed() {
+    [[ $started == yes && ! $caught && $failed == no && ! -e $MILLRACE_STATUS_FILE ]]
+}
+
+# Sets recent to the times of the restarts that still count.
+forget_old_restarts() {
+    local at kept=()
+    for at in "${recent[@]}"; do
+        ((now - at >= RESTARTS_IN_S * 1000)) || kept+=("$at")
+    done
+    recent=("${kept[@]}")
+}
+
+# Waits before a restart. A signal ends the wait and the job. There is nothing that SIGHUP could renew.
+wait_to_restart() {
+    local wait_s=$((1 << ${#recent[@]})) end
+    ((wait_s <= LONGEST_WAIT_S)) || wait_s=$LONGEST_WAIT_S
+    say "rank 0 was killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
+$((RESTARTS_IN_S / 60)) min"
+    trap 'caught=130' INT
+    trap 'caught=143' TERM
+    trap '' HUP
+    end=$((now + wait_s * 1000))
+    while [[ ! $caught ]] && ((now < end)); do
+        pause
+        read_clock
+    done
+}
+
+# Runs the job, again and again where rank 0 is killed, and ends this script.
+run_jobs() {
+    local recent=()
+    prepare_job
+    while true; do
+        run_job
+        was_killed || exit "$status"
+        read_clock
+        forget_old_restarts
+        if ((${#recent[@]} >= restarts)); then
+            ((restarts == 0)) ||
+                say "error: rank 0 was killed, and the job was started again $restarts times in the last \
+$((RESTARTS_IN_S / 60)) min" "if the system lacked memory, dmesg says so"
+            exit "$status"
+        fi
+        wait_to_restart
+        [[ ! $caught ]] || exit "$caught"
+        recent+=("$now")
+    done
+}
