@@ -32,7 +32,7 @@ struct message {
     const uint8_t *data; /* the sender's, or copy */
     uint8_t *copy;
     size_t bytes;
-    int64_t due_ns;
+    int64_t due_ns, number; /* number: in the order of all sends */
     request *send; /* waits for the receive; NULL: the send is done */
     bool is_wrong;
 };
@@ -64,6 +64,7 @@ struct net {
     int32_t wrong_to[WORLD_MAX_ACTORS]; /* by sender; -1: no message is to be wrong */
     message_list flying;                /* in no order */
     int32_t most_requests, most_waiting, n_stuck;
+    int64_t n_sent;
     endpoint endpoints[WORLD_MAX_ACTORS];
 };
 
@@ -250,7 +251,8 @@ static mr_status net_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const
     message *m = r ? calloc(1, sizeof *m) : NULL;
     if (!m)
         return MR_E_NO_MEMORY;
-    *m = (message){.from = ch->self, .to = peer, .tag = tag, .data = data, .bytes = bytes};
+    *m = (message){
+        .from = ch->self, .to = peer, .tag = tag, .data = data, .bytes = bytes, .number = n->n_sent++};
     r->is_send = true;
     if (n->wrong_to[ch->self] == peer && !is_of_lobby(tag)) {
         m->is_wrong = true;
@@ -376,31 +378,51 @@ static void net_wake(mr_channel *ch) {
 
 /* --- Losses ------------------------------------------------------------------------------------------------------ */
 
-static void drop_messages(net *n, message_list *list, int32_t from, int32_t to, bool all) {
+static void drop_messages(message_list *list, int32_t from, int32_t to) {
     for (message *m = list->first, *next; m; m = next) {
         next = m->next;
-        if ((m->from != from && from != ALL) || (m->to != to && to != ALL) || (!all && !m->send))
+        if ((m->from != from && from != ALL) || (m->to != to && to != ALL))
             continue;
         list_remove(list, m);
         if (m->send)
             m->send->message = NULL;
         message_free(m);
     }
-    (void)n;
 }
 
-/* What the endpoint has sent and what has not arrived yet is lost from some message of each link on. */
+/* Drops a message, and those behind it of the same (sender, tag): they stay in order. */
+static void drop_from(message_list *list, message key) {
+    for (message *m = list->first, *next; m; m = next) {
+        next = m->next;
+        if (m->from != key.from || m->to != key.to || m->tag != key.tag || m->number < key.number)
+            continue;
+        list_remove(list, m);
+        message_free(m);
+    }
+}
+
+/* A message of the endpoint that cannot arrive any more: a large one, which lies in memory that is gone, or a small one
+ * that would arrive too late. */
+static message *find_lost(const message_list *list, int32_t from, int64_t late_ns) {
+    message *m = list->first;
+    while (m && (m->from != from || (!m->send && m->due_ns < late_ns)))
+        m = m->next;
+    return m;
+}
+
+/* What the endpoint has sent and what has not arrived yet is lost from some message of each (receiver, tag) on. */
 static void lose_last_messages(net *n, int32_t from) {
+    int64_t late_ns = n->config.world->now_ns + draw_delay(n);
     for (int32_t to = 0; to < n_endpoints(n); to++) {
-        int64_t from_ns = n->config.world->now_ns + draw_delay(n);
-        for (message *m = n->flying.first, *next; m; m = next) {
-            next = m->next;
-            if (m->from != from || m->to != to || (m->due_ns < from_ns && !m->send))
-                continue;
-            list_remove(&n->flying, m);
-            message_free(m);
+        message_list *arrived = &n->endpoints[to].arrived;
+        for (message *m; (m = find_lost(arrived, from, INT64_MAX));) {
+            const message key = *m;
+            drop_from(arrived, key);
+            drop_from(&n->flying, key);
         }
     }
+    for (message *m; (m = find_lost(&n->flying, from, late_ns));)
+        drop_from(&n->flying, *m);
 }
 
 /* Others hear of the loss; the coordinator also by the lifeline, earlier or later than by the channel. */
@@ -418,10 +440,8 @@ void net_kill(net *n, int32_t who) {
     if (ep->is_dead)
         return;
     lose_last_messages(n, who);
-    for (int32_t i = 0; i < n_endpoints(n); i++) /* large messages lie in the memory of the process that is gone */
-        drop_messages(n, &n->endpoints[i].arrived, who, i, false);
-    drop_messages(n, &n->flying, ALL, who, true);
-    drop_messages(n, &ep->arrived, ALL, who, true);
+    drop_messages(&n->flying, ALL, who);
+    drop_messages(&ep->arrived, ALL, who);
     ep->is_dead = true;
     world_notify(n->config.world, who);
     draw_news(n, who);
@@ -431,8 +451,8 @@ void net_cut(net *n, int32_t who) {
     if (n->endpoints[who].is_dead || n->is_cut[who])
         return;
     n->is_cut[who] = true;
-    drop_messages(n, &n->flying, who, ALL, true);
-    drop_messages(n, &n->flying, ALL, who, true);
+    drop_messages(&n->flying, who, ALL);
+    drop_messages(&n->flying, ALL, who);
     draw_news(n, who);
     for (int32_t i = 0; i < n_endpoints(n); i++)
         n->endpoints[who].news_ns[i] = n->config.world->now_ns + 1000 + draw(n, 2000000000);
@@ -457,8 +477,8 @@ static void take_news(net *n, endpoint *ep, int32_t peer) {
         return;
     world_trace(n->config.world, "endpoint %d hears that endpoint %d is lost", (int)ep->base.self, (int)peer);
     ep->lost[peer] = true;
-    drop_messages(n, &ep->arrived, peer, ep->base.self, true);
-    drop_messages(n, &n->flying, peer, ep->base.self, true);
+    drop_messages(&ep->arrived, peer, ep->base.self);
+    drop_messages(&n->flying, peer, ep->base.self);
     for (int32_t i = 0; i < MAX_REQUESTS; i++) {
         request *r = &ep->table[i];
         if (r->state != REQUEST_POSTED || r->peer != peer)
@@ -526,7 +546,7 @@ static void net_channel_destroy(mr_channel *ch) {
     endpoint *ep = endpoint_of(ch);
     net *n = ep->net;
     ep->is_open = false;
-    drop_messages(n, &ep->arrived, ALL, ch->self, true);
+    drop_messages(&ep->arrived, ALL, ch->self);
     for (int32_t i = 0; i < MAX_REQUESTS; i++)
         if (ep->table[i].state != REQUEST_FREE) {
             request *r = &ep->table[i];
@@ -588,7 +608,7 @@ mr_channel *net_open(net *n, int32_t idx) {
 }
 
 void net_destroy(net *n) {
-    drop_messages(n, &n->flying, ALL, ALL, true);
+    drop_messages(&n->flying, ALL, ALL);
     free(n);
 }
 

@@ -40,12 +40,26 @@ typedef struct run {
     faults faults;
     int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
     bool is_armed;                        /* the job has begun */
+    bool is_over;                         /* and has ended */
     run_result result;
 } run;
 
 static world the_world;
 static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
 static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
+
+/* --- Hello ------------------------------------------------------------------------------------------------------- */
+
+mr_status __real_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
+mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
+
+/* What the CPU computes, computed once. */
+mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err) {
+    static mr_digest known;
+    mr_status status = known.n > 0 ? MR_OK : __real_mr_digest_compute(be, host, &known, err);
+    *out = known;
+    return status;
+}
 
 /* --- Faults ------------------------------------------------------------------------------------------------------ */
 
@@ -166,7 +180,7 @@ static void run_rank(void *ctx) {
     mr_err err;
     bool abandoned;
     mr_status status = mr_lobby_run(&k->config, &abandoned, &err);
-    if (status != MR_OK && !net_is_gone(r->net, k->idx) && r->session.job) {
+    if (status != MR_OK && !net_is_gone(r->net, k->idx) && !r->is_over) {
         world_note(r->world, "the process ends: %s", err.text);
         if (spares(r, k->idx))
             world_fail(r->world, "a rank that no fault has met ends: %s", err.text);
@@ -300,6 +314,7 @@ static void run_coordinator(void *ctx) {
     session_begin(r, &draws);
     job_begin_with(r);
     run_turns(r);
+    r->is_over = true;
     mr_job_destroy(s->job);
     mr_roll_call_dismiss(s->cluster.roll, true, r->world->now_ns + MR_NS_PER_S);
     mr_roll_call_destroy(s->cluster.roll);
