@@ -7,7 +7,7 @@
 #include "engine/base/clock.h"
 #include "proto/link.h"
 
-enum { MAX_REQUESTS = 1024, KINDS_IN_TAG = 8, ALL = INT32_MAX };
+enum { MAX_REQUESTS = 256, ALL = INT32_MAX };
 
 typedef enum request_state { REQUEST_FREE, REQUEST_POSTED, REQUEST_DONE } request_state;
 

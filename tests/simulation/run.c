@@ -9,13 +9,14 @@
 #include "coordinator/job/job_internal.h"
 #include "coordinator/session/session_recover.h"
 #include "engine/base/clock.h"
+#include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "tests/simulation/session_stand_in.h"
 #include "worker/lobby/lobby.h"
 
 enum {
-    MOST_REQUESTS = 700, /* of one endpoint at once */
-    MOST_WAITING = 200,  /* messages that no receive is posted for, at one endpoint */
+    MOST_REQUESTS = 220, /* of one endpoint at once */
+    MOST_WAITING = 60,    /* messages that no receive is posted for, at one endpoint */
     MAX_STAGES = 3,      /* the model has so many layers */
     STAGE_MESSAGES = 80, /* of a usual run, for each stage */
 };
@@ -49,6 +50,19 @@ static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
 static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
 
 /* --- Hello ------------------------------------------------------------------------------------------------------- */
+
+void __real_mr_cores_get(mr_cores *out);
+void __wrap_mr_cores_get(mr_cores *out);
+
+/* The cores of this machine, counted once. */
+void __wrap_mr_cores_get(mr_cores *out) {
+    static mr_cores known;
+    static bool is_known;
+    if (!is_known)
+        __real_mr_cores_get(&known);
+    is_known = true;
+    *out = known;
+}
 
 mr_status __real_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
 mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
@@ -370,7 +384,7 @@ run_result run_one(const run_config *config) {
     r->config = config;
     r->world = &the_world;
     name_run(config, name);
-    world_init(r->world, name, config->seed, n_ranks, config->traces);
+    world_init(r->world, name, config->seed, n_ranks, config->traces, config->digests);
     r->net = net_create(&(net_config){.world = r->world,
                                       .seed = config->seed,
                                       .is_calm = config->is_calm,

@@ -35,6 +35,8 @@ static const char *actor_name(const world *w) {
 
 static void write_line(world *w, bool is_kept, const char *format, va_list args) {
     char line[600];
+    if (!is_kept && !w->traces && !w->digests)
+        return;
     int n = snprintf(line, sizeof line, "%12.6f ms  %-11s  ", (double)(w->now_ns - WORLD_START_NS) / 1e6,
                      actor_name(w));
     vsnprintf(line + n, sizeof line - (size_t)n, format, args);
@@ -86,7 +88,8 @@ static void set_time(world *w, int64_t now_ns) {
     mr_clock_freeze(w->now_ns);
 }
 
-void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces) {
+void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces,
+                bool digests) {
     char *log = w->log ? w->log : malloc(LOG_BYTES);
     if (!log)
         exit(1);
@@ -96,6 +99,7 @@ void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool
         actors[i].fibre = w->actors[i].fibre ? w->actors[i].fibre : fibre_create();
     *w = (world){.name = name,
                  .traces = traces,
+                 .digests = digests,
                  .n_ranks = n_ranks,
                  .draws = world_rng(seed, 1),
                  .digest = UINT64_C(14695981039346656037),

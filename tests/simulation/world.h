@@ -50,11 +50,12 @@ typedef struct world_turns {
 struct world {
     const char *name; /* of the run, for messages */
     bool traces;      /* prints every event at once */
+    bool digests;     /* the digest is of all events, not only of those that the log keeps */
     int32_t n_ranks;  /* actors 0 .. n_ranks - 1; the coordinator is actor n_ranks */
     rng draws;
     int64_t now_ns, limit_ns;
     int64_t n_events;
-    uint64_t digest; /* of all events */
+    uint64_t digest;
     world_actor actors[WORLD_MAX_ACTORS];
     world_network network;
     world_turns turns;
@@ -67,7 +68,8 @@ struct world {
 rng world_rng(uint64_t seed, uint64_t stream);
 
 /* The fibres are kept from one world to the next: w is {0} before the first init. */
-void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces);
+void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces,
+                bool digests);
 /* All actors have ended. */
 void world_deinit(world *w);
 /* Frees what worlds share. */
