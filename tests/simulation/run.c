@@ -19,6 +19,8 @@ enum {
     MOST_WAITING = 60,    /* messages that no receive is posted for, at one endpoint */
     MAX_STAGES = 3,      /* the model has so many layers */
     STAGE_MESSAGES = 80, /* of a usual run, for each stage */
+    SWEEP_RANKS = 3,
+    SWEEP_STAGES = 2,
 };
 
 typedef struct rank {
@@ -246,7 +248,8 @@ static void session_begin(run *r, rng *draws) {
     s->ctx = SCENARIO_CONTEXT;
     s->on_recovery = note_recovery;
     s->on_recovery_ctx = r;
-    must(r, mr_plan_balance(s->gguf, &s->info, 1 + rng_below(draws, most), &s->plan, &err), &err);
+    int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
+    must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
     must(r, session_recovery_init(s, &err), &err);
     must(r, mr_roll_call_create(mr_session_cluster_channel(&s->cluster), s->cluster.n_ranks, &s->cluster.roll, &err),
          &err);
@@ -377,7 +380,8 @@ run_result run_one(const run_config *config) {
     char name[96];
     rng draws = world_rng(config->seed, 6);
     size_t held_bytes = mr_mem_get_stats().live_bytes;
-    int32_t n_ranks = config->is_calm ? 1 : 2 + rng_below(&draws, WORLD_MAX_RANKS - 1);
+    int32_t n_drawn = 2 + rng_below(&draws, WORLD_MAX_RANKS - 1);
+    int32_t n_ranks = config->is_calm ? 1 : config->kill_at > 0 ? SWEEP_RANKS : n_drawn;
     run *r = calloc(1, sizeof *r);
     if (!r)
         exit(1);

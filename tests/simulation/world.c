@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/world.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,17 @@ _Noreturn void world_fail(world *w, const char *format, ...) {
     _exit(1);
 }
 
+/* A crash names its run, too. */
+static const char *crashing_name = "";
+static void on_crash(int number) {
+    static const char TEXT[] = "crashed; again: test_simulation ";
+    (void)!write(STDERR_FILENO, TEXT, sizeof TEXT - 1);
+    (void)!write(STDERR_FILENO, crashing_name, strlen(crashing_name));
+    (void)!write(STDERR_FILENO, "\n", 1);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 /* --- Life -------------------------------------------------------------------------------------------------------- */
 
 static void set_time(world *w, int64_t now_ns) {
@@ -108,6 +120,9 @@ void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool
                  .log = log};
     memcpy(w->actors, actors, sizeof actors);
     set_time(w, WORLD_START_NS);
+    crashing_name = name;
+    signal(SIGABRT, on_crash);
+    signal(SIGSEGV, on_crash);
 }
 
 void world_deinit(world *w) {
