@@ -144,7 +144,7 @@ static void on_send(void *ctx, int32_t from, int32_t to, uint32_t tag) {
     run *r = ctx;
     (void)to;
     (void)tag;
-    if (!r->is_armed)
+    if (!r->is_armed || r->is_over) /* the session is gone, and takes no wishes */
         return;
     r->n_messages++;
     r->n_since_recovery++;
