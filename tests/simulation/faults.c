@@ -11,10 +11,9 @@ const char *fault_name(fault_kind kind) {
 
 /* Faults that end ranks are drawn more often than others. */
 static fault_kind draw_kind(rng *r) {
-    static const fault_kind KINDS[] = {FAULT_KILL, FAULT_KILL,      FAULT_KILL,    FAULT_KILL,  FAULT_CUT,
-                                       FAULT_STOP, FAULT_SLOW,      FAULT_CORRUPT, FAULT_CORRUPT,
-                                       FAULT_NO_MEMORY, FAULT_NO_FILE, FAULT_DRAIN, FAULT_DRAIN, FAULT_UNDRAIN,
-                                       FAULT_CANCEL};
+    static const fault_kind KINDS[] = {FAULT_KILL,    FAULT_KILL,  FAULT_KILL,    FAULT_KILL,    FAULT_CUT,
+                                       FAULT_STOP,    FAULT_SLOW,  FAULT_CORRUPT, FAULT_CORRUPT, FAULT_NO_MEMORY,
+                                       FAULT_NO_FILE, FAULT_DRAIN, FAULT_DRAIN,   FAULT_UNDRAIN, FAULT_CANCEL};
     return KINDS[rng_below(r, sizeof KINDS / sizeof KINDS[0])];
 }
 

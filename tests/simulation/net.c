@@ -33,7 +33,7 @@ struct message {
     uint8_t *copy;
     size_t bytes;
     int64_t due_ns, number; /* number: in the order of all sends */
-    request *send; /* waits for the receive; NULL: the send is done */
+    request *send;          /* waits for the receive; NULL: the send is done */
     bool is_wrong;
 };
 
@@ -251,8 +251,7 @@ static mr_status net_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const
     message *m = r ? calloc(1, sizeof *m) : NULL;
     if (!m)
         return MR_E_NO_MEMORY;
-    *m = (message){
-        .from = ch->self, .to = peer, .tag = tag, .data = data, .bytes = bytes, .number = n->n_sent++};
+    *m = (message){.from = ch->self, .to = peer, .tag = tag, .data = data, .bytes = bytes, .number = n->n_sent++};
     r->is_send = true;
     if (n->wrong_to[ch->self] == peer && !is_of_lobby(tag)) {
         m->is_wrong = true;

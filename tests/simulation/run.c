@@ -16,7 +16,7 @@
 
 enum {
     MOST_REQUESTS = 220, /* of one endpoint at once */
-    MOST_WAITING = 60,    /* messages that no receive is posted for, at one endpoint */
+    MOST_WAITING = 60,   /* messages that no receive is posted for, at one endpoint */
     MAX_STAGES = 3,      /* the model has so many layers */
     STAGE_MESSAGES = 80, /* of a usual run, for each stage */
     SWEEP_RANKS = 3,
@@ -364,8 +364,8 @@ static void check_run(run *r) {
     for (int32_t i = 0; i < scenario_at(c->scenario)->n_clients; i++)
         scenario_check(r->world, i, &r->clients[i], c->is_calm ? &r->clients[i].heard : &undisturbed[c->scenario][i]);
     if (r->result.most_requests > MOST_REQUESTS || r->result.most_waiting > MOST_WAITING)
-        world_fail(r->world, "%d requests of one endpoint, %d messages without a receive",
-                   (int)r->result.most_requests, (int)r->result.most_waiting);
+        world_fail(r->world, "%d requests of one endpoint, %d messages without a receive", (int)r->result.most_requests,
+                   (int)r->result.most_waiting);
 }
 
 static void name_run(const run_config *c, char out[96]) {

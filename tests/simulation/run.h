@@ -13,7 +13,7 @@ typedef struct run_config {
     uint64_t seed;
     int32_t scenario;
     bool traces, digests; /* of world.h */
-    bool is_calm; /* no faults and equal delays, on one rank: what clients hear is what they must hear */
+    bool is_calm;         /* no faults and equal delays, on one rank: what clients hear is what they must hear */
     /* Kills rank victim at its kill_at-th message, and nothing else; 0: the faults of the seed. */
     int32_t victim;
     int64_t kill_at;

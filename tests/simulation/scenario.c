@@ -16,16 +16,11 @@ enum { PREFILL, DECODE, PREEMPTED, SHARED, GRAMMAR, MIROSTAT, LOGPROBS, LOGITS, 
 
 /* Blocks of 16 tokens: the few of "preempted" hold two of its five sequences at full length. */
 static const scenario SCENARIOS[N_SCENARIOS] = {
-    [PREFILL] = {"prefill", 3, 8, 3, 24, false},
-    [DECODE] = {"decode", 4, 16, 4, 24, false},
-    [PREEMPTED] = {"preempted", 5, 16, 5, 6, false},
-    [SHARED] = {"shared", 4, 8, 4, 20, false},
-    [GRAMMAR] = {"grammar", 3, 16, 3, 24, true},
-    [MIROSTAT] = {"mirostat", 4, 16, 4, 24, false},
-    [LOGPROBS] = {"logprobs", 4, 16, 4, 24, false},
-    [LOGITS] = {"logits", 3, 12, 3, 24, false},
-    [HIDDEN] = {"hidden", 4, 12, 4, 24, false},
-    [CHOICES] = {"choices", 4, 16, 4, 24, false},
+    [PREFILL] = {"prefill", 3, 8, 3, 24, false},     [DECODE] = {"decode", 4, 16, 4, 24, false},
+    [PREEMPTED] = {"preempted", 5, 16, 5, 6, false}, [SHARED] = {"shared", 4, 8, 4, 20, false},
+    [GRAMMAR] = {"grammar", 3, 16, 3, 24, true},     [MIROSTAT] = {"mirostat", 4, 16, 4, 24, false},
+    [LOGPROBS] = {"logprobs", 4, 16, 4, 24, false},  [LOGITS] = {"logits", 3, 12, 3, 24, false},
+    [HIDDEN] = {"hidden", 4, 12, 4, 24, false},      [CHOICES] = {"choices", 4, 16, 4, 24, false},
     [MIXED] = {"mixed", 6, 16, 5, 8, true},
 };
 
@@ -134,7 +129,8 @@ static int32_t fill_prompt(int32_t kind, int32_t i, int32_t ids[SCENARIO_CONTEXT
     int32_t n_same = kind == CHOICES ? n : kind == SHARED ? N_SHARED : kind == MIXED && i < 2 ? 20 : 0;
     n = kind == LOGITS || kind == HIDDEN ? SCENARIO_ROWS - i : kind == SHARED && i == 3 ? N_SHARED - 1 : n;
     for (int32_t k = 0; k < n; k++)
-        ids[k] = (int32_t)(mr_rng_u64((uint64_t)kind + 50, k < n_same ? 99 : (uint64_t)i, (uint64_t)k) % SCENARIO_VOCAB);
+        ids[k] =
+            (int32_t)(mr_rng_u64((uint64_t)kind + 50, k < n_same ? 99 : (uint64_t)i, (uint64_t)k) % SCENARIO_VOCAB);
     return n;
 }
 
@@ -253,13 +249,15 @@ void scenario_check(world *w, int32_t i, const scenario_client *c, const scenari
     if (!c->is_cancelled && memcmp(h, due, sizeof *h) == 0)
         return;
     size_t n = (size_t)h->n;
-    bool begins_alike = h->n <= due->n && h->n_rows <= due->n_rows && memcmp(h->ids, due->ids, n * sizeof *h->ids) == 0 &&
+    bool begins_alike = h->n <= due->n && h->n_rows <= due->n_rows &&
+                        memcmp(h->ids, due->ids, n * sizeof *h->ids) == 0 &&
                         memcmp(h->logprobs, due->logprobs, n * sizeof *h->logprobs) == 0 &&
                         memcmp(h->top_ids, due->top_ids, n * sizeof *h->top_ids) == 0 &&
                         memcmp(h->top_logprobs, due->top_logprobs, n * sizeof *h->top_logprobs) == 0 &&
                         memcmp(h->rows, due->rows, (size_t)h->n_rows * sizeof *h->rows) == 0;
     if (!c->is_cancelled || !begins_alike)
-        world_fail(w, "client %d heard %d tokens and %d rows, other ones than the %d tokens and %d rows of the "
-                      "undisturbed run",
+        world_fail(w,
+                   "client %d heard %d tokens and %d rows, other ones than the %d tokens and %d rows of the "
+                   "undisturbed run",
                    (int)i, (int)h->n, (int)h->n_rows, (int)due->n, (int)due->n_rows);
 }

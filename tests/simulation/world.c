@@ -38,8 +38,8 @@ static void write_line(world *w, bool is_kept, const char *format, va_list args)
     char line[600];
     if (!is_kept && !w->traces && !w->digests)
         return;
-    int n = snprintf(line, sizeof line, "%12.6f ms  %-11s  ", (double)(w->now_ns - WORLD_START_NS) / 1e6,
-                     actor_name(w));
+    int n =
+        snprintf(line, sizeof line, "%12.6f ms  %-11s  ", (double)(w->now_ns - WORLD_START_NS) / 1e6, actor_name(w));
     vsnprintf(line + n, sizeof line - (size_t)n, format, args);
     take_digest(w, line);
     if (w->traces)
@@ -100,8 +100,7 @@ static void set_time(world *w, int64_t now_ns) {
     mr_clock_freeze(w->now_ns);
 }
 
-void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces,
-                bool digests) {
+void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces, bool digests) {
     char *log = w->log ? w->log : malloc(LOG_BYTES);
     if (!log)
         exit(1);

@@ -68,8 +68,7 @@ struct world {
 rng world_rng(uint64_t seed, uint64_t stream);
 
 /* The fibres are kept from one world to the next: w is {0} before the first init. */
-void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces,
-                bool digests);
+void world_init(world *w, const char *name, uint64_t seed, int32_t n_ranks, bool traces, bool digests);
 /* All actors have ended. */
 void world_deinit(world *w);
 /* Frees what worlds share. */
