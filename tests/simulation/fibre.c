@@ -1,5 +1,5 @@
-/* tests/simulation/fibre.c - fibres by ucontext. AddressSanitizer is told of every switch, because it keeps notes of the
- * stack that is in use. */
+/* tests/simulation/fibre.c - fibres by ucontext. AddressSanitizer is told of every switch, because it keeps notes of
+ * the stack that is in use. */
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/fibre.h"
 

@@ -63,7 +63,7 @@ struct net {
     int64_t lifeline_ns[WORLD_MAX_ACTORS];
     int32_t wrong_to[WORLD_MAX_ACTORS]; /* by sender; -1: no message is to be wrong */
     message_list flying;                /* in no order */
-    int32_t most_requests, most_waiting, n_stuck;
+    net_counts counts;
     int64_t n_sent;
     endpoint endpoints[WORLD_MAX_ACTORS];
 };
@@ -171,12 +171,9 @@ static void arrive(net *n, message *m) {
     endpoint *to = &n->endpoints[m->to];
     request *r = to->posted;
     if (to->is_dead || !to->is_open || to->lost[m->from]) {
-        if (!m->send)
-            message_free(m);
-        else
-            m->send->message = NULL; /* the send never ends by itself */
         if (m->send)
-            message_free(m);
+            m->send->message = NULL; /* the send never ends by itself */
+        message_free(m);
         return;
     }
     while (r && (r->peer != m->from || r->tag != m->tag))
@@ -186,19 +183,15 @@ static void arrive(net *n, message *m) {
         return;
     }
     list_append(&to->arrived, m);
-    n->most_waiting = to->arrived.n > n->most_waiting ? to->arrived.n : n->most_waiting;
-}
-
-static int32_t draw(net *n, int32_t below) {
-    return rng_below(&n->draws, below);
+    n->counts.most_waiting = to->arrived.n > n->counts.most_waiting ? to->arrived.n : n->counts.most_waiting;
 }
 
 /* Mostly some microseconds, now and then milliseconds, and rarely most of a second. */
 static int64_t draw_delay(net *n) {
     if (n->config.is_calm)
         return 20000;
-    int32_t kind = draw(n, n->n_rare);
-    return 1000 + draw(n, kind == 0 ? 300000000 : kind < 4 ? 5000000 : n->usual_ns);
+    int32_t kind = rng_below(&n->draws, n->n_rare);
+    return 1000 + rng_below(&n->draws, kind == 0 ? 300000000 : kind < 4 ? 5000000 : n->usual_ns);
 }
 
 /* Behind the messages of the same (sender, tag) that are under way. */
@@ -225,7 +218,7 @@ static request *take(endpoint *ep, int32_t peer, uint32_t tag, mr_channel_reques
     *r = (request){.state = REQUEST_POSTED, .peer = peer, .tag = tag, .generation = generation};
     *out = (uint64_t)generation << 32 | (uint64_t)(r - ep->table + 1);
     net *n = ep->net;
-    n->most_requests = ++ep->n_requests > n->most_requests ? ep->n_requests : n->most_requests;
+    n->counts.most_requests = ++ep->n_requests > n->counts.most_requests ? ep->n_requests : n->counts.most_requests;
     return r;
 }
 
@@ -329,7 +322,13 @@ static mr_status net_test(mr_channel *ch, mr_channel_request handle, mr_completi
     return status;
 }
 
-/* A large send goes on without its request. */
+/* Withdraws a large message that nobody has received. */
+static void take_back(net *n, message *m) {
+    list_remove(m->due_ns ? &n->flying : &n->endpoints[m->to].arrived, m);
+    message_free(m);
+}
+
+/* A large send may go on without its request. */
 static bool cancel_send(endpoint *ep, request *r) {
     net *n = ep->net;
     message *m = r->message;
@@ -337,12 +336,13 @@ static bool cancel_send(endpoint *ep, request *r) {
         return true;
     if (n->config.sends_may_stick && n_stuck_buffers < sizeof stuck_buffers / sizeof stuck_buffers[0]) {
         stuck_buffers[n_stuck_buffers++] = m->data;
-        n->n_stuck++;
+        n->counts.n_stuck++;
         m->send = NULL;
+        r->message = NULL;
         return false;
     }
-    list_remove(m->due_ns ? &n->flying : &n->endpoints[m->to].arrived, m);
-    message_free(m);
+    take_back(n, m);
+    r->message = NULL;
     return true;
 }
 
@@ -430,8 +430,8 @@ static void draw_news(net *n, int32_t who) {
     int32_t coordinator = n->config.world->n_ranks;
     for (int32_t i = 0; i < n_endpoints(n); i++)
         if (i != who && (n->config.ranks_hear || i == coordinator || who == coordinator))
-            n->endpoints[i].news_ns[who] = now + 1000 + draw(n, 400000000);
-    n->lifeline_ns[who] = now + 1000 + draw(n, draw(n, 2) ? 1500000000 : 50000000);
+            n->endpoints[i].news_ns[who] = now + 1000 + rng_below(&n->draws, 400000000);
+    n->lifeline_ns[who] = now + 1000 + rng_below(&n->draws, rng_below(&n->draws, 2) ? 1500000000 : 50000000);
 }
 
 void net_kill(net *n, int32_t who) {
@@ -454,7 +454,7 @@ void net_cut(net *n, int32_t who) {
     drop_messages(&n->flying, ALL, who);
     draw_news(n, who);
     for (int32_t i = 0; i < n_endpoints(n); i++)
-        n->endpoints[who].news_ns[i] = n->config.world->now_ns + 1000 + draw(n, 2000000000);
+        n->endpoints[who].news_ns[i] = n->config.world->now_ns + 1000 + rng_below(&n->draws, 2000000000);
 }
 
 void net_corrupt_next(net *n, int32_t from, int32_t to) {
@@ -482,10 +482,8 @@ static void take_news(net *n, endpoint *ep, int32_t peer) {
         request *r = &ep->table[i];
         if (r->state != REQUEST_POSTED || r->peer != peer)
             continue;
-        if (r->message) {
-            list_remove(r->message->due_ns ? &n->flying : &n->endpoints[peer].arrived, r->message);
-            message_free(r->message);
-        }
+        if (r->message)
+            take_back(n, r->message);
         request_finish(ep, r, MR_E_PEER_LOST, 0);
     }
     world_notify(n->config.world, ep->base.self);
@@ -546,17 +544,15 @@ static void net_channel_destroy(mr_channel *ch) {
     net *n = ep->net;
     ep->is_open = false;
     drop_messages(&ep->arrived, ALL, ch->self);
-    for (int32_t i = 0; i < MAX_REQUESTS; i++)
-        if (ep->table[i].state != REQUEST_FREE) {
-            request *r = &ep->table[i];
-            if (r->message && !ep->is_dead) {
-                list_remove(r->message->due_ns ? &n->flying : &n->endpoints[r->message->to].arrived, r->message);
-                message_free(r->message);
-            }
-            if (!r->is_send)
-                unpost_receive(ep, r);
+    for (int32_t i = 0; i < MAX_REQUESTS; i++) {
+        request *r = &ep->table[i];
+        if (r->message && !ep->is_dead)
+            take_back(n, r->message);
+        if (r->state != REQUEST_FREE && !r->is_send)
+            unpost_receive(ep, r);
+        if (r->state != REQUEST_FREE)
             request_free(ep, r);
-        }
+    }
     if (!ep->is_dead && ch->self == n->config.world->n_ranks)
         draw_news(n, ch->self);
 }
@@ -578,9 +574,9 @@ net *net_create(const net_config *config) {
         abort();
     n->config = *config;
     n->draws = world_rng(config->seed, 2);
-    n->eager_bytes = config->is_calm ? SIZE_MAX : EAGER[draw(n, 4)];
-    n->usual_ns = USUAL_NS[draw(n, 3)];
-    n->n_rare = 200 << draw(n, 5);
+    n->eager_bytes = config->is_calm ? SIZE_MAX : EAGER[rng_below(&n->draws, 4)];
+    n->usual_ns = USUAL_NS[rng_below(&n->draws, 3)];
+    n->n_rare = 200 << rng_below(&n->draws, 5);
     for (int32_t i = 0; i < n_endpoints(n); i++) {
         endpoint *ep = &n->endpoints[i];
         ep->base = (mr_channel){.ops = &OPS, .self = i, .n_peers = n_endpoints(n)};
@@ -611,14 +607,6 @@ void net_destroy(net *n) {
     free(n);
 }
 
-int32_t net_most_requests(const net *n) {
-    return n->most_requests;
-}
-
-int32_t net_most_waiting(const net *n) {
-    return n->most_waiting;
-}
-
-int32_t net_n_stuck(const net *n) {
-    return n->n_stuck;
+net_counts net_get_counts(const net *n) {
+    return n->counts;
 }

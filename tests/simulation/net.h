@@ -42,10 +42,11 @@ void net_corrupt_next(net *n, int32_t from, int32_t to);
 bool net_is_gone(const net *n, int32_t endpoint);
 /* Whether the coordinator's lifeline has told of the loss of a rank. */
 bool net_lifeline_has_ended(const net *n, int32_t rank);
-/* The most requests that an endpoint had in use, and messages that waited for a receive, at any time. */
-int32_t net_most_requests(const net *n);
-int32_t net_most_waiting(const net *n);
-/* Sends that could not be cancelled. */
-int32_t net_n_stuck(const net *n);
+typedef struct net_counts {
+    int32_t most_requests; /* of one endpoint at any time */
+    int32_t most_waiting;  /* messages of one endpoint without a receive, at any time */
+    int32_t n_stuck;       /* sends that could not be cancelled */
+} net_counts;
+net_counts net_get_counts(const net *n);
 
 #endif

@@ -358,9 +358,10 @@ static void draw_clients(run *r) {
 
 static void check_run(run *r) {
     const run_config *c = r->config;
-    r->result.most_requests = net_most_requests(r->net);
-    r->result.most_waiting = net_most_waiting(r->net);
-    r->result.n_stuck = net_n_stuck(r->net);
+    const net_counts counts = net_get_counts(r->net);
+    r->result.most_requests = counts.most_requests;
+    r->result.most_waiting = counts.most_waiting;
+    r->result.n_stuck = counts.n_stuck;
     for (int32_t i = 0; i < scenario_at(c->scenario)->n_clients; i++)
         scenario_check(r->world, i, &r->clients[i], c->is_calm ? &r->clients[i].heard : &undisturbed[c->scenario][i]);
     if (r->result.most_requests > MOST_REQUESTS || r->result.most_waiting > MOST_WAITING)

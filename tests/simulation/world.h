@@ -1,7 +1,7 @@
 /* tests/simulation/world.h - simulated time, and who runs next. Coordinator and ranks are actors: each is a fibre that
- * runs until it waits. World time stands still while an actor runs, but for a little in each call of its channel, and
- * jumps to the next thing that happens: an actor goes on, a message arrives, the news of a loss arrives. All numbers are
- * drawn from one seed, so that the same seed gives the same events.
+ * runs until it waits. Time stands still while an actor runs, but for a little in each call of its channel, and
+ * jumps to the next thing that happens: an actor goes on, a message arrives, the news of a loss arrives. All numbers
+ * are drawn from one seed, so that the same seed gives the same events.
  * Owns:    fibres and log. From init to deinit it controls the clock of the process (mr_clock_freeze).
  * Threads: one thread.
  * Errors:  none: world_fail prints the seed and its events, and ends the process. */
