@@ -371,7 +371,9 @@ mr_status mr_worker_run(const mr_worker_config *config, mr_err *err) {
     if (status == MR_E_CANCELLED && worker_told_to_end(&w))
         status = MR_OK;
     if (status != MR_OK) {
-        worker_report_failure(&w, &own);
+        bool is_heard = worker_report_failure(&w, &own);
+        if (config->is_unheard)
+            *config->is_unheard = !is_heard;
         mr_err_set(err, status, "%s", own.text);
     }
     finish(&w);

@@ -117,8 +117,8 @@ mr_status worker_report_use_counts(worker *w, mr_err *err);
 mr_status worker_report_end(worker *w, mr_err *err);
 /* Logs how the experts of the stage were shared, if they were. */
 void worker_log_expert_share(const worker *w);
-/* Reports why the stage ends, and waits until the coordinator has heard it. */
-void worker_report_failure(worker *w, const mr_err *cause);
+/* Reports why the stage ends, and waits until the coordinator has heard it. false: no report could be sent. */
+bool worker_report_failure(worker *w, const mr_err *cause);
 
 /* Starts the pending step if nothing is missing. *did: it was started. */
 mr_status worker_start_step(worker *w, bool *did, mr_err *err);

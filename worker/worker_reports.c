@@ -209,13 +209,15 @@ static void linger(worker *w, int64_t deadline_ns) {
     }
 }
 
-void worker_report_failure(worker *w, const mr_err *cause) {
+bool worker_report_failure(worker *w, const mr_err *cause) {
     mr_err ignored;
     Millrace__Failure failure = MILLRACE__FAILURE__INIT;
     failure.stage = w->stage_idx < 0 ? 0 : (uint32_t)w->stage_idx; /* -1: this rank was not found in the plan */
     failure.status = (uint32_t)cause->status;
     failure.text = (char *)(uintptr_t)cause->text;
     int64_t deadline = mr_clock_now_ns() + 2 * MR_NS_PER_S;
-    if (w->report && send_report(w, &failure.base, deadline, &ignored) == MR_OK)
-        linger(w, deadline);
+    if (!w->report || send_report(w, &failure.base, deadline, &ignored) != MR_OK)
+        return false;
+    linger(w, deadline);
+    return true;
 }

@@ -110,9 +110,9 @@ void session_layers_loaded(mr_session *s) {
     session_spares_prepare(s);
 }
 
-int32_t session_layers_n_kept(const mr_session *s) {
+int32_t session_layers_n_kept(const mr_session *s, const mr_job *job) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->plan.n_stages; i++)
-        n += mr_job_stage_report(s->job, i)->kept_layers;
+        n += mr_job_stage_report(job, i)->kept_layers;
     return n;
 }

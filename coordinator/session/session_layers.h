@@ -23,6 +23,6 @@ bool *session_layers_row(const mr_session *s, int32_t rank);
 /* The stage of a rank; NULL: it has none. */
 const mr_plan_stage *session_layers_stage(const mr_session *s, int32_t rank);
 /* Layers of the present plan that nobody had to load. */
-int32_t session_layers_n_kept(const mr_session *s);
+int32_t session_layers_n_kept(const mr_session *s, const mr_job *job);
 
 #endif

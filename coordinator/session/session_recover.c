@@ -373,7 +373,8 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     return status;
 }
 
-static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
+static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
+    int32_t n_sequences = mr_job_get_stats(job).n_waiting;
     mr_text_buf table = {0};
     mr_err ignored;
     if (mr_session_print_plan(s, &table, &ignored) == MR_OK)
@@ -381,7 +382,7 @@ static void say_plan(const mr_session *s, double seconds, int32_t n_sequences) {
     mr_text_buf_deinit(&table);
     mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, %" PRId32 " of %" PRId32
                    " layers were kept, and %" PRId32 " %s on",
-                   s->epoch, seconds, session_layers_n_kept(s), s->info.n_layers, n_sequences,
+                   s->epoch, seconds, session_layers_n_kept(s, job), s->info.n_layers, n_sequences,
                    n_sequences == 1 ? "sequence goes" : "sequences go");
 }
 
@@ -534,9 +535,9 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     if (mr_session_is_starved(s))
         return MR_OK;
     s->is_loaded = true;
-    if (s->epoch != epoch)
+    if (s->epoch != epoch) {
         say_left(s, job);
-    if (s->epoch != epoch)
-        say_plan(s, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S, mr_job_get_stats(job).n_waiting);
+        say_plan(s, job, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S);
+    }
     return MR_OK;
 }

@@ -72,6 +72,8 @@ void session_starve_ask(mr_session *s, mr_job *job) {
 
 uint64_t session_starve_missing(const mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens) {
     const mr_model_memory *m = &s->facts.planner.memory;
+    if (!s->facts.known)
+        return 1;
     uint64_t need = m->head_bytes + m->tail_bytes + (uint64_t)n * m->stage_bytes, have = 0;
     for (int32_t l = 0; l < s->facts.known->n_layers; l++) {
         uint8_t kind = s->facts.known->kind[l];

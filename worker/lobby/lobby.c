@@ -207,8 +207,9 @@ static const mr_err *file_problem(const lobby *l) {
     return l->file_problem.status != MR_OK ? &l->file_problem : NULL;
 }
 
-static void run_stage(lobby *l, uint32_t epoch) {
-    mr_err err;
+/* An error: the stage has failed and the coordinator does not know, so it would wait for ever. This rank has to end. */
+static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
+    bool is_unheard = false;
     mr_worker_config config = {.model_path = l->config->model_path,
                                .channel = l->config->channel,
                                .coordinator = l->config->coordinator,
@@ -220,10 +221,13 @@ static void run_stage(lobby *l, uint32_t epoch) {
                                .file_server = l->file_server,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
+                               .is_unheard = &is_unheard,
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
-    if (mr_worker_run(&config, &err) != MR_OK)
-        mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err.text);
+    mr_status status = mr_worker_run(&config, err);
+    if (status != MR_OK)
+        mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err->text);
+    return is_unheard && status != MR_E_PEER_LOST && !told_to_end(l) ? status : MR_OK;
 }
 
 /* The stage has ended. */
@@ -549,8 +553,9 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
         status = mr_inbox_release(l->control, err);
         if (status != MR_OK)
             return status;
-        run_stage(l, epoch);
-        status = how_told(l, err);
+        status = run_stage(l, epoch, err);
+        if (status == MR_OK)
+            status = how_told(l, err);
         if (status != MR_OK)
             return status;
     }

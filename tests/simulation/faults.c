@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/faults.h"
+
+#include "engine/base/clock.h"
+
+const char *fault_name(fault_kind kind) {
+    static const char *const NAMES[FAULT_KINDS] = {"kill",      "cut",     "stop",  "slow",    "corrupt",
+                                                   "no memory", "no file", "drain", "undrain", "cancel"};
+    return NAMES[kind];
+}
+
+/* Faults that end ranks are drawn more often than others. */
+static fault_kind draw_kind(rng *r) {
+    static const fault_kind KINDS[] = {FAULT_KILL,    FAULT_KILL,  FAULT_KILL,    FAULT_KILL,    FAULT_CUT,
+                                       FAULT_STOP,    FAULT_SLOW,  FAULT_CORRUPT, FAULT_CORRUPT, FAULT_NO_MEMORY,
+                                       FAULT_NO_FILE, FAULT_DRAIN, FAULT_DRAIN,   FAULT_UNDRAIN, FAULT_CANCEL};
+    return KINDS[rng_below(r, sizeof KINDS / sizeof KINDS[0])];
+}
+
+static int64_t draw_amount(rng *r, fault_kind kind) {
+    switch ((int)kind) {
+    case FAULT_STOP:
+        return rng_below(r, 4) == 0 ? rng_below(r, 40) * MR_NS_PER_S : rng_below(r, 900) * MR_NS_PER_MS;
+    case FAULT_SLOW:
+        return rng_below(r, 2) ? 2000000 : 100000;
+    case FAULT_NO_MEMORY:
+        return rng_below(r, 60);
+    default:
+        return 0;
+    }
+}
+
+static bool spares_its_rank(fault_kind kind) {
+    return kind == FAULT_STOP || kind == FAULT_SLOW || kind == FAULT_DRAIN || kind == FAULT_UNDRAIN ||
+           kind == FAULT_CANCEL || kind == FAULT_CORRUPT;
+}
+
+faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_messages) {
+    rng r = world_rng(seed, 3);
+    faults all = {.spared = rng_below(&r, n_ranks)};
+    int32_t n = 1 + rng_below(&r, FAULTS_MOST);
+    for (int32_t i = 0; i < n; i++) {
+        fault f = {.kind = draw_kind(&r)};
+        f.rank = rng_below(&r, n_ranks);
+        if (f.rank == all.spared && !spares_its_rank(f.kind))
+            f.rank = (f.rank + 1) % n_ranks;
+        f.recovery = rng_below(&r, 3) == 0 ? 1 + rng_below(&r, 3) : 0;
+        f.message = 1 + rng_below(&r, f.recovery ? 40 : n_messages);
+        f.to = f.kind == FAULT_CANCEL ? rng_below(&r, n_clients) : rng_below(&r, n_ranks + 1);
+        f.amount = draw_amount(&r, f.kind);
+        all.at[all.n++] = f;
+    }
+    return all;
+}

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/cpu/cpu_backend.h"
+#include "coordinator/job/job_internal.h"
+#include "coordinator/session/session_recover.h"
+#include "engine/base/clock.h"
+#include "engine/base/cores.h"
+#include "engine/base/mem.h"
+#include "tests/simulation/session_stand_in.h"
+#include "worker/lobby/lobby.h"
+
+enum {
+    MOST_REQUESTS = 220, /* of one endpoint at once */
+    MOST_WAITING = 60,   /* messages that no receive is posted for, at one endpoint */
+    MAX_STAGES = 3,      /* the model has so many layers */
+    STAGE_MESSAGES = 80, /* of a usual run, for each stage */
+    SWEEP_RANKS = 3,
+    SWEEP_STAGES = 2,
+};
+
+typedef struct rank {
+    struct run *run;
+    int32_t idx;
+    mr_lobby_config config;
+    int64_t fails_at; /* the allocation that fails; -1: none */
+    uint64_t n_allocs;
+} rank;
+
+typedef struct run {
+    const run_config *config;
+    world *world;
+    net *net;
+    mr_session session;
+    rank ranks[WORLD_MAX_RANKS];
+    scenario_client clients[SCENARIO_REQUESTS];
+    int64_t submit_ns[SCENARIO_REQUESTS];
+    bool gives_up[SCENARIO_REQUESTS]; /* the client cancels at the next turn */
+    faults faults;
+    int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
+    bool is_armed;                        /* the job has begun */
+    bool is_over;                         /* and has ended */
+    run_result result;
+} run;
+
+static world the_world;
+static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
+static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
+
+/* --- Hello ------------------------------------------------------------------------------------------------------- */
+
+void __real_mr_cores_get(mr_cores *out);
+void __wrap_mr_cores_get(mr_cores *out);
+
+/* The cores of this machine, counted once. */
+void __wrap_mr_cores_get(mr_cores *out) {
+    static mr_cores known;
+    static bool is_known;
+    if (!is_known)
+        __real_mr_cores_get(&known);
+    is_known = true;
+    *out = known;
+}
+
+mr_status __real_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
+mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
+
+/* What the CPU computes, computed once. */
+mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err) {
+    static mr_digest known;
+    mr_status status = known.n > 0 ? MR_OK : __real_mr_digest_compute(be, host, &known, err);
+    *out = known;
+    return status;
+}
+
+/* --- Faults ------------------------------------------------------------------------------------------------------ */
+
+static bool spares(const run *r, int32_t idx) {
+    return idx == r->faults.spared;
+}
+
+/* A message with a wrong byte may not go to the lobby of the spared rank; net_corrupt_next leaves out all lobbies. */
+static void corrupt(run *r, const fault *f) {
+    int32_t from = f->to == f->rank ? r->world->n_ranks : f->rank;
+    net_corrupt_next(r->net, from, f->to);
+}
+
+static void drain(run *r, int32_t idx, bool drains) {
+    mr_err err;
+    if (mr_session_drain(&r->session, idx, drains, &err) != MR_OK)
+        world_note(r->world, "refused: %s", err.text);
+}
+
+static void apply(run *r, const fault *f) {
+    world_actor *a = &r->world->actors[f->rank];
+    world_note(r->world, "fault: %s, rank %d, to %d, amount %lld", fault_name(f->kind), (int)f->rank, (int)f->to,
+               (long long)f->amount);
+    switch ((int)f->kind) {
+    case FAULT_KILL:
+        net_kill(r->net, f->rank);
+        break;
+    case FAULT_CUT:
+        net_cut(r->net, f->rank);
+        break;
+    case FAULT_STOP:
+        a->not_before_ns = r->world->now_ns + f->amount;
+        break;
+    case FAULT_SLOW:
+        a->slice_ns = f->amount;
+        break;
+    case FAULT_CORRUPT:
+        corrupt(r, f);
+        break;
+    case FAULT_NO_MEMORY:
+        if (r->session.is_loaded) /* before, memory may be too little everywhere, and the job ends */
+            r->ranks[f->rank].fails_at = f->amount;
+        break;
+    case FAULT_NO_FILE:
+        r->ranks[f->rank].config.model_path = "/nonexistent/model.gguf";
+        break;
+    case FAULT_DRAIN:
+    case FAULT_UNDRAIN:
+        drain(r, f->rank, f->kind == FAULT_DRAIN);
+        break;
+    default:
+        r->gives_up[f->to] = true;
+        world_notify(r->world, r->world->n_ranks);
+    }
+}
+
+static bool is_due(const run *r, const fault *f) {
+    if (f->is_done)
+        return false;
+    if (f->recovery == 0)
+        return r->n_messages >= f->message;
+    return r->result.n_recoveries >= f->recovery && r->n_since_recovery >= f->message;
+}
+
+static void on_send(void *ctx, int32_t from, int32_t to, uint32_t tag) {
+    run *r = ctx;
+    (void)to;
+    (void)tag;
+    if (!r->is_armed || r->is_over) /* the session is gone, and takes no wishes */
+        return;
+    r->n_messages++;
+    r->n_since_recovery++;
+    if (from == r->config->victim)
+        r->result.n_sent_by_victim++;
+    if (r->config->kill_at > 0 && from == r->config->victim && r->result.n_sent_by_victim == r->config->kill_at) {
+        r->result.n_faults[FAULT_KILL]++;
+        world_note(r->world, "fault: kill, rank %d, at its message %lld", (int)from, (long long)r->config->kill_at);
+        net_kill(r->net, from);
+    }
+    for (int32_t i = 0; i < r->faults.n; i++) {
+        fault *f = &r->faults.at[i];
+        if (!is_due(r, f))
+            continue;
+        f->is_done = true;
+        r->result.n_faults[f->kind]++;
+        apply(r, f);
+    }
+}
+
+/* --- Ranks ------------------------------------------------------------------------------------------------------- */
+
+/* Only the allocations of the rank whose turn it is may fail. */
+static void turn_begins(void *ctx, int32_t actor) {
+    run *r = ctx;
+    if (actor < r->world->n_ranks && r->ranks[actor].fails_at >= 0) {
+        r->ranks[actor].n_allocs = mr_mem_get_stats().n_allocs;
+        mr_mem_fail_at(r->ranks[actor].fails_at);
+    }
+}
+
+static void turn_pauses(void *ctx, int32_t actor) {
+    run *r = ctx;
+    if (actor >= r->world->n_ranks || r->ranks[actor].fails_at < 0)
+        return;
+    rank *k = &r->ranks[actor];
+    mr_mem_fail_at(-1);
+    k->fails_at -= (int64_t)(mr_mem_get_stats().n_allocs - k->n_allocs);
+    if (k->fails_at >= 0)
+        return;
+    world_note(r->world, "an allocation of rank %d has failed", (int)actor);
+    for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
+        r->clients[i].may_lack_memory = true;
+}
+
+static void run_rank(void *ctx) {
+    rank *k = ctx;
+    run *r = k->run;
+    mr_err err;
+    bool abandoned;
+    mr_status status = mr_lobby_run(&k->config, &abandoned, &err);
+    if (status != MR_OK && !net_is_gone(r->net, k->idx) && !r->is_over) {
+        world_note(r->world, "the process ends: %s", err.text);
+        if (spares(r, k->idx))
+            world_fail(r->world, "a rank that no fault has met ends: %s", err.text);
+        net_kill(r->net, k->idx);
+    }
+    mr_channel_destroy(k->config.channel);
+}
+
+static void begin_rank(run *r, int32_t i) {
+    rank *k = &r->ranks[i];
+    mr_err err;
+    *k = (rank){.run = r, .idx = i, .fails_at = -1};
+    if (!backends[i] && mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &backends[i], &err) != MR_OK)
+        world_fail(r->world, "%s", err.text);
+    k->config = (mr_lobby_config){.model_path = scenarios_path(),
+                                  .channel = net_open(r->net, i),
+                                  .coordinator = r->world->n_ranks,
+                                  .backend = backends[i],
+                                  .n_threads = 1};
+    r->world->actors[i].slice_ns = 2000;
+    world_begin(r->world, i, run_rank, k);
+}
+
+/* --- The coordinator --------------------------------------------------------------------------------------------- */
+
+static void must(run *r, mr_status status, const mr_err *err) {
+    if (status != MR_OK)
+        world_fail(r->world, "%s: %s", mr_status_name(status), err->text);
+}
+
+static void note_recovery(void *ctx, bool begins) {
+    run *r = ctx;
+    if (!begins)
+        return;
+    r->result.n_recoveries++;
+    r->n_since_recovery = 0;
+    world_note(r->world, "recovery %d begins", (int)r->result.n_recoveries);
+}
+
+static void session_begin(run *r, rng *draws) {
+    mr_session *s = &r->session;
+    const tiny_model *model = scenarios_model();
+    mr_err err;
+    int32_t most = r->world->n_ranks < MAX_STAGES ? r->world->n_ranks : MAX_STAGES;
+    s->gguf = model->gguf;
+    s->info = model->info;
+    s->cluster.n_ranks = r->world->n_ranks;
+    s->n_kv_blocks = scenario_at(r->config->scenario)->n_kv_blocks;
+    s->ctx = SCENARIO_CONTEXT;
+    s->on_recovery = note_recovery;
+    s->on_recovery_ctx = r;
+    int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
+    must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
+    must(r, session_recovery_init(s, &err), &err);
+    must(r, mr_roll_call_create(mr_session_cluster_channel(&s->cluster), s->cluster.n_ranks, &s->cluster.roll, &err),
+         &err);
+    must(r, mr_roll_call_wait(s->cluster.roll, r->world->now_ns + 5 * MR_NS_PER_S, NULL, NULL, &err), &err);
+}
+
+static void job_begin_with(run *r) {
+    mr_session *s = &r->session;
+    const scenario *sc = scenario_at(r->config->scenario);
+    mr_err err;
+    r->is_armed = true;
+    s->epoch = 1;
+    must(r, mr_session_cluster_start(&s->cluster, NULL, &s->plan, 1, s->epoch, &err), &err);
+    const mr_job_config config = {.info = &s->info,
+                                  .channel = mr_session_cluster_channel(&s->cluster),
+                                  .epoch = {.plan = &s->plan, .number = s->epoch, .n_kv_blocks = s->n_kv_blocks},
+                                  .max_rows = sc->max_rows,
+                                  .max_out_rows = sc->max_rows,
+                                  .max_sequences = sc->max_sequences,
+                                  .max_context = SCENARIO_CONTEXT,
+                                  .kv_type = MR_TYPE_F16,
+                                  .grammars = sc->grammars,
+                                  .recover = s->recovery.is_on ? session_recover : NULL,
+                                  .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,
+                                  .recover_ctx = s};
+    must(r, mr_job_create(&config, &s->job, &err), &err);
+    s->is_loaded = true;
+}
+
+/* Submits the requests whose time has come, and cancels those of clients that have given up. Returns when the next
+ * request comes. */
+static int64_t serve_clients(run *r, bool *out_all) {
+    int64_t next_ns = MR_NEVER;
+    *out_all = true;
+    for (int32_t i = 0; i < scenario_at(r->config->scenario)->n_clients; i++) {
+        scenario_client *c = &r->clients[i];
+        if (c->sequence < 0 && r->submit_ns[i] <= r->world->now_ns)
+            scenario_submit(r->config->scenario, i, r->session.job, c);
+        if (c->sequence < 0)
+            next_ns = r->submit_ns[i] < next_ns ? r->submit_ns[i] : next_ns;
+        if (r->gives_up[i] && c->sequence >= 0 && !scenario_has_ended(c)) {
+            c->is_cancelled = true;
+            mr_job_cancel(r->session.job, c->sequence);
+        }
+        *out_all = *out_all && c->sequence >= 0 && scenario_has_ended(c);
+    }
+    return next_ns;
+}
+
+static void check_ledger(run *r) {
+    mr_err err;
+    if (!r->session.job->epoch.links)
+        world_fail(r->world, "a turn has ended without an epoch");
+    must(r, mr_ledger_check(r->session.job->epoch.ledger, &err), &err);
+}
+
+/* Turns until nothing is under way; the last steps may still be, and ranks may be lost meanwhile. */
+static void run_turns(run *r) {
+    mr_job *job = r->session.job;
+    bool all;
+    mr_err err;
+    for (;;) {
+        int64_t next_ns = serve_clients(r, &all);
+        if (all && mr_journal_count(job->journal) == 0)
+            break;
+        must(r, mr_job_turn(job, all ? r->world->now_ns + MR_NS_PER_MS : next_ns, &err), &err);
+        check_ledger(r);
+    }
+    mr_job_stats stats = mr_job_get_stats(job);
+    if (stats.n_held_blocks != 0 || stats.n_waiting != 0 || stats.n_live != 0)
+        world_fail(r->world, "all sequences have ended, and %d blocks are held, %d wait, %d are live",
+                   (int)stats.n_held_blocks, (int)stats.n_waiting, (int)stats.n_live);
+}
+
+static void run_coordinator(void *ctx) {
+    run *r = ctx;
+    mr_session *s = &r->session;
+    rng draws = world_rng(r->config->seed, 4);
+    session_begin(r, &draws);
+    job_begin_with(r);
+    run_turns(r);
+    r->is_over = true;
+    mr_job_destroy(s->job);
+    mr_roll_call_dismiss(s->cluster.roll, true, r->world->now_ns + MR_NS_PER_S);
+    mr_roll_call_destroy(s->cluster.roll);
+    mr_channel_destroy(mr_session_cluster_channel(&s->cluster));
+    session_recovery_deinit(s);
+}
+
+/* --- A run ------------------------------------------------------------------------------------------------------- */
+
+static void draw_clients(run *r) {
+    rng draws = world_rng(r->config->seed, 5);
+    int32_t n = scenario_at(r->config->scenario)->n_clients;
+    bool at_once = r->config->is_calm || r->config->kill_at > 0 || rng_below(&draws, 2);
+    for (int32_t i = 0; i < n; i++) {
+        scenario_client *c = &r->clients[i];
+        c->world = r->world;
+        c->sequence = -1;
+        c->other = &r->clients[rng_below(&draws, n)];
+        if (!r->config->is_calm && r->config->kill_at == 0 && rng_below(&draws, 16) == 0)
+            c->cancels_at = 1 + rng_below(&draws, 12);
+        r->submit_ns[i] = at_once ? 0 : WORLD_START_NS + rng_below(&draws, 20000000);
+    }
+}
+
+static void check_run(run *r) {
+    const run_config *c = r->config;
+    const net_counts counts = net_get_counts(r->net);
+    r->result.most_requests = counts.most_requests;
+    r->result.most_waiting = counts.most_waiting;
+    r->result.n_stuck = counts.n_stuck;
+    for (int32_t i = 0; i < scenario_at(c->scenario)->n_clients; i++)
+        scenario_check(r->world, i, &r->clients[i], c->is_calm ? &r->clients[i].heard : &undisturbed[c->scenario][i]);
+    if (r->result.most_requests > MOST_REQUESTS || r->result.most_waiting > MOST_WAITING)
+        world_fail(r->world, "%d requests of one endpoint, %d messages without a receive", (int)r->result.most_requests,
+                   (int)r->result.most_waiting);
+}
+
+static void name_run(const run_config *c, char out[96]) {
+    if (c->kill_at > 0)
+        snprintf(out, 96, "--kill %d,%lld --scenario %s", (int)c->victim, (long long)c->kill_at,
+                 scenario_at(c->scenario)->name);
+    else
+        snprintf(out, 96, "--seed %llu --scenario %s", (unsigned long long)c->seed, scenario_at(c->scenario)->name);
+}
+
+run_result run_one(const run_config *config) {
+    char name[96];
+    rng draws = world_rng(config->seed, 6);
+    size_t held_bytes = mr_mem_get_stats().live_bytes;
+    int32_t n_drawn = 2 + rng_below(&draws, WORLD_MAX_RANKS - 1);
+    int32_t n_ranks = config->is_calm ? 1 : config->kill_at > 0 ? SWEEP_RANKS : n_drawn;
+    run *r = calloc(1, sizeof *r);
+    if (!r)
+        exit(1);
+    r->config = config;
+    r->world = &the_world;
+    name_run(config, name);
+    world_init(r->world, name, config->seed, n_ranks, config->traces, config->digests);
+    r->net = net_create(&(net_config){.world = r->world,
+                                      .seed = config->seed,
+                                      .is_calm = config->is_calm,
+                                      .ranks_hear = rng_below(&draws, 2) == 0,
+                                      .sends_may_stick = rng_below(&draws, 4) == 0,
+                                      .on_send = on_send,
+                                      .ctx = r});
+    net_attach(r->net);
+    r->world->turns = (world_turns){.begins = turn_begins, .pauses = turn_pauses, .ctx = r};
+    session_stand_in(r->world, r->net);
+    draw_clients(r);
+    int32_t n_messages = STAGE_MESSAGES * (n_ranks < MAX_STAGES ? n_ranks : MAX_STAGES);
+    if (!config->is_calm && config->kill_at == 0)
+        r->faults = faults_draw(config->seed, n_ranks, scenario_at(config->scenario)->n_clients, n_messages);
+    else
+        r->faults.spared = config->kill_at > 0 && config->victim == 0;
+    for (int32_t i = 0; i < n_ranks; i++)
+        begin_rank(r, i);
+    r->world->actors[n_ranks].slice_ns = 2000;
+    world_begin(r->world, n_ranks, run_coordinator, r);
+    world_run(r->world);
+    check_run(r);
+    if (mr_mem_get_stats().live_bytes != held_bytes)
+        world_fail(r->world, "%zu bytes of pages are held after the run, %zu before", mr_mem_get_stats().live_bytes,
+                   held_bytes);
+    if (config->is_calm)
+        for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
+            undisturbed[config->scenario][i] = r->clients[i].heard;
+    run_result result = r->result;
+    result.digest = r->world->digest;
+    result.n_events = r->world->n_events;
+    result.n_messages = r->n_messages;
+    net_destroy(r->net);
+    world_deinit(r->world);
+    session_stand_in(NULL, NULL);
+    free(r);
+    return result;
+}
+
+void run_undisturbed(void) {
+    for (int32_t i = 0; i < N_SCENARIOS; i++)
+        (void)run_one(&(run_config){.scenario = i, .is_calm = true, .victim = -1});
+}
+
+void run_end(void) {
+    for (int32_t i = 0; i < WORLD_MAX_RANKS; i++)
+        mr_backend_destroy(backends[i]);
+    world_end(&the_world);
+}

@@ -1,0 +1,200 @@
+/* The seeded simulator of faults. Each seed draws the delays of messages, and faults: ranks die, hang, are slow, cannot
+ * load, run out of memory, send wrong bytes; their layers are moved on purpose; clients give up. What clients hear is
+ * what they would have heard.
+ *
+ *     test_simulation                                   the daily test: 2,000 seeds at least, 100 s at most
+ *     test_simulation --seeds 100000 --from 1           some seeds
+ *     test_simulation --seed 17 --scenario decode --trace    one of them again, with every event
+ *     test_simulation --sweep                           kills a rank at each of its messages, in each scenario */
+// SPDX-License-Identifier: Apache-2.0
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/simulation/run.h"
+
+enum { DAILY_SEEDS = 2200, DAILY_S = 100, TWICE = 20 };
+
+/* Runs that have failed once. */
+static const struct {
+    uint64_t seed;
+    const char *scenario;
+} REGRESSIONS[] = {{164, "mixed"}, {414, "logits"}, {762, "shared"}, {2499, "preempted"}, {6506, "mirostat"}};
+
+typedef struct totals {
+    int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck;
+    int32_t most_requests, most_waiting;
+} totals;
+
+static double seconds(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void add(totals *t, const run_result *r) {
+    t->n_runs++;
+    t->n_events += r->n_events;
+    t->n_messages += r->n_messages;
+    t->n_recoveries += r->n_recoveries;
+    t->n_with_recovery += r->n_recoveries > 0;
+    t->n_stuck += r->n_stuck;
+    for (int i = 0; i < FAULT_KINDS; i++)
+        t->n_faults[i] += r->n_faults[i];
+    t->most_requests = r->most_requests > t->most_requests ? r->most_requests : t->most_requests;
+    t->most_waiting = r->most_waiting > t->most_waiting ? r->most_waiting : t->most_waiting;
+}
+
+static void print_totals(const totals *t, double took_s) {
+    printf("%lld runs in %.1f s, %lld messages, %lld events; %lld recoveries in %lld runs\n", (long long)t->n_runs,
+           took_s, (long long)t->n_messages, (long long)t->n_events, (long long)t->n_recoveries,
+           (long long)t->n_with_recovery);
+    for (int i = 0; i < FAULT_KINDS; i++)
+        printf("%s%s %lld", i ? ", " : "faults: ", fault_name((fault_kind)i), (long long)t->n_faults[i]);
+    printf("\nat most %d requests of an endpoint, %d messages without a receive; %lld sends stuck\n",
+           (int)t->most_requests, (int)t->most_waiting, (long long)t->n_stuck);
+}
+
+static int32_t scenario_of(const char *name) {
+    for (int32_t i = 0; i < N_SCENARIOS; i++)
+        if (strcmp(name, scenario_at(i)->name) == 0)
+            return i;
+    fprintf(stderr, "no scenario %s; there are:", name);
+    for (int32_t i = 0; i < N_SCENARIOS; i++)
+        fprintf(stderr, " %s", scenario_at(i)->name);
+    fprintf(stderr, "\n");
+    exit(2);
+}
+
+/* --- What to run ------------------------------------------------------------------------------------------------- */
+
+/* The same seed has the same events. */
+static void run_twice(void) {
+    for (uint64_t seed = 1; seed <= TWICE; seed++) {
+        const run_config config = {
+            .seed = seed, .scenario = (int32_t)(seed % N_SCENARIOS), .victim = -1, .digests = true};
+        run_result a = run_one(&config), b = run_one(&config);
+        if (a.digest == b.digest && a.n_events == b.n_events)
+            continue;
+        printf("seed %llu has other events the second time: %lld and %lld\n", (unsigned long long)seed,
+               (long long)a.n_events, (long long)b.n_events);
+        exit(1);
+    }
+}
+
+static void run_regressions(void) {
+    for (size_t i = 0; i < sizeof REGRESSIONS / sizeof REGRESSIONS[0]; i++)
+        (void)run_one(
+            &(run_config){.seed = REGRESSIONS[i].seed, .scenario = scenario_of(REGRESSIONS[i].scenario), .victim = -1});
+}
+
+/* Seeds from `from` on, each with the scenario that its number gives, for most_s seconds. */
+static int64_t run_seeds(uint64_t from, int64_t n, double most_s) {
+    totals t = {0};
+    double start = seconds();
+    for (int64_t i = 0; i < n && seconds() - start < most_s; i++) {
+        uint64_t seed = from + (uint64_t)i;
+        const run_config config = {.seed = seed, .scenario = (int32_t)(seed % N_SCENARIOS), .victim = -1};
+        run_result r = run_one(&config);
+        add(&t, &r);
+        if (t.n_runs % 1000 == 0) {
+            printf("%lld of %lld seeds in %.0f s\n", (long long)t.n_runs, (long long)n, seconds() - start);
+            fflush(stdout);
+        }
+    }
+    print_totals(&t, seconds() - start);
+    return t.n_runs;
+}
+
+/* Kills each rank at each of its messages, until it sends no further one. */
+static void run_sweep(void) {
+    totals t = {0};
+    double start = seconds();
+    for (int32_t number = 0; number < N_SCENARIOS; number++)
+        for (int32_t victim = 0; victim < 2; victim++) {
+            bool was_killed = true;
+            for (int64_t k = 1; was_killed; k++) {
+                run_result r = run_one(&(run_config){.seed = 1, .scenario = number, .victim = victim, .kill_at = k});
+                add(&t, &r);
+                was_killed = r.n_faults[FAULT_KILL] > 0;
+            }
+        }
+    print_totals(&t, seconds() - start);
+}
+
+static int usage(void) {
+    fprintf(stderr, "test_simulation [--seeds N] [--from M] [--seconds S] | --seed N --scenario NAME [--trace] |\n"
+                    "                --sweep | --kill RANK,MESSAGE --scenario NAME [--trace]\n");
+    return 2;
+}
+
+typedef struct arguments {
+    const char *seeds, *from, *seconds, *seed, *scenario, *kill;
+    bool traces, sweeps;
+} arguments;
+
+static bool read_arguments(int argc, char **argv, arguments *a) {
+    const struct {
+        const char *name, **at;
+    } texts[] = {{"--seeds", &a->seeds}, {"--from", &a->from},         {"--seconds", &a->seconds},
+                 {"--seed", &a->seed},   {"--scenario", &a->scenario}, {"--kill", &a->kill}};
+    for (int i = 1; i < argc; i++) {
+        bool known = false;
+        a->traces = a->traces || strcmp(argv[i], "--trace") == 0;
+        a->sweeps = a->sweeps || strcmp(argv[i], "--sweep") == 0;
+        known = strcmp(argv[i], "--trace") == 0 || strcmp(argv[i], "--sweep") == 0;
+        for (size_t k = 0; k < sizeof texts / sizeof texts[0] && !known; k++)
+            if (strcmp(argv[i], texts[k].name) == 0 && i + 1 < argc) {
+                *texts[k].at = argv[++i];
+                known = true;
+            }
+        if (!known)
+            return false;
+    }
+    return true;
+}
+
+static void run_again(const arguments *a) {
+    run_config config = {.traces = a->traces, .scenario = scenario_of(a->scenario), .victim = -1};
+    char *rest = NULL;
+    if (a->kill) {
+        config.seed = 1;
+        config.victim = (int32_t)strtol(a->kill, &rest, 10);
+        config.kill_at = *rest ? strtoll(rest + 1, NULL, 10) : 1;
+    } else {
+        config.seed = strtoull(a->seed, NULL, 10);
+    }
+    run_result r = run_one(&config);
+    totals t = {0};
+    add(&t, &r);
+    print_totals(&t, 0);
+}
+
+int main(int argc, char **argv) {
+    arguments a = {0};
+    int result = 0;
+    if (!read_arguments(argc, argv, &a) || (!a.scenario && (a.seed || a.kill)))
+        return usage();
+    mallopt(M_MMAP_THRESHOLD, 200000); /* large blocks come as pages of zeros, most of which nobody touches */
+    scenarios_init();
+    run_undisturbed();
+    if (a.seed || a.kill) {
+        run_again(&a);
+    } else if (a.sweeps) {
+        run_sweep();
+    } else if (a.seeds) {
+        (void)run_seeds(a.from ? strtoull(a.from, NULL, 10) : 1, strtoll(a.seeds, NULL, 10),
+                        a.seconds ? strtod(a.seconds, NULL) : 1e9);
+    } else {
+        run_regressions();
+        run_twice();
+        int64_t n = run_seeds(1, DAILY_SEEDS, DAILY_S);
+        if (n < DAILY_SEEDS)
+            printf("the time was enough for %lld seeds\n", (long long)n);
+    }
+    run_end();
+    scenarios_deinit();
+    return result;
+}
