@@ -32,7 +32,7 @@ typedef struct mr_worker_config {
     mr_file_server *file_server; /* served until the first step comes; NULL: this rank serves no file */
     const mr_err *problem;       /* why this stage cannot start: reported at once; NULL: no problem is known */
     atomic_bool *runs_steps;     /* true while the stage is loaded and runs or waits for steps; NULL: nobody asks */
-    bool *is_unheard; /* set to true if the coordinator could not be told of a failure of the stage; NULL: nobody asks */
+    bool *is_unheard;            /* set if the stage has failed and no report could be sent; NULL: nobody asks */
     /* Called whenever the stage looks for messages. True ends the stage like a shutdown message. May be NULL. */
     bool (*told_to_end)(void *ctx);
     void *told_to_end_ctx;

@@ -63,14 +63,14 @@ typedef struct mr_session_recovery {
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
     bool *ordered;                             /* like holds: what spares were told to hold, and have not confirmed */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
-    uint64_t missing_bytes;                    /* of the last plan, where it did not fit the memory of a host */
-    uint32_t question;                         /* the latest to the ranks */
-    int64_t planned_ns;                        /* when the latest plan was found */
-    int64_t ask_ns;                            /* while the job waits: when the ranks are asked next */
-    int64_t retry_ns, retry_pause_ns;          /* when ranks that lacked memory are tried again, and the pause after */
-    mr_mutex lock;                             /* guards the fields below, and wishes against each other */
-    mr_session_starvation starvation;          /* written by the main thread */
-    mr_session_recovered recovered;            /* likewise */
+    uint64_t missing_bytes;           /* of the last plan, where it did not fit the memory of a host */
+    uint32_t question;                /* the latest to the ranks */
+    int64_t planned_ns;               /* when the latest plan was found */
+    int64_t ask_ns;                   /* while the job waits: when the ranks are asked next */
+    int64_t retry_ns, retry_pause_ns; /* when ranks that lacked memory are tried again, and the pause after */
+    mr_mutex lock;                    /* guards the fields below, and wishes against each other */
+    mr_session_starvation starvation; /* written by the main thread */
+    mr_session_recovered recovered;   /* likewise */
 } mr_session_recovery;
 
 typedef struct mr_session {

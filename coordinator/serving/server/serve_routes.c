@@ -134,12 +134,11 @@ static json_t *plan_json(const mr_serve *s) {
         if (session_spares_is_one(c, i))
             json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
     }
-    json_t *plan =
-        json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
-                  "lost", lost, "drained", drained, "spares", spares, "model",
-                  mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
-                  "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
-                  mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    json_t *plan = json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch",
+                             (json_int_t)(c->epoch ? c->epoch : 1), "lost", lost, "drained", drained, "spares", spares,
+                             "model", mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences",
+                             c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
+                             (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
     if (plan && c->recovery.is_on)
         json_object_set_new(plan, "ranks", states); /* the states of all ranks */
     else
