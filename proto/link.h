@@ -28,9 +28,11 @@ typedef enum mr_link_kind {
     MR_LINK_FILE_ANSWERS = MR_FRAME_FILE_ANSWER, /* and back: hashes and blocks */
 } mr_link_kind;
 
+enum { MR_LINK_EPOCHS = 1 << 12 }; /* epochs whose number differs by a multiple of this have the same tags */
+
 /* The tag of a link: 12 bits of the epoch, 3 bits of the kind; at most MR_CHANNEL_MAX_TAG. */
 static inline uint32_t mr_link_tag(mr_link_kind kind, uint32_t epoch) {
-    return (epoch & 0xfff) << 3 | (uint32_t)kind;
+    return (epoch & (MR_LINK_EPOCHS - 1)) << 3 | (uint32_t)kind;
 }
 
 typedef struct mr_inbox mr_inbox;

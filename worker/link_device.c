@@ -42,6 +42,10 @@ size_t mr_link_device_bytes(size_t payload_bytes) {
     return MR_DEVICE_LINK_SLOTS * mr_round_up(payload_bytes, SLOT_ALIGNMENT);
 }
 
+size_t mr_link_device_stage_bytes(const mr_backend *be, int32_t max_rows, int32_t n_embd) {
+    return be->ops->link ? 2 * mr_link_device_bytes((size_t)max_rows * (size_t)n_embd * sizeof(float)) : 0;
+}
+
 static mr_status create_carrier(mr_backend *be, const mr_channel_carrier_desc *hop, mr_way way, mr_link_device *out,
                                 mr_err *err) {
     const mr_nccl_device device = {be, enter, queue, mark, reached};

@@ -13,6 +13,9 @@
 
 /* Bytes of the slots of a hop whose steps have up to payload_bytes. */
 size_t mr_link_device_bytes(size_t payload_bytes);
+/* Bytes that the slots of both hops of a stage take at most, for steps of max_rows rows of n_embd values. 0: the device
+ * has no links. */
+size_t mr_link_device_stage_bytes(const mr_backend *be, int32_t max_rows, int32_t n_embd);
 /* For a way other than MR_WAY_HOST. After an error *out_slots is NULL or to be given back. */
 MR_MUST_USE mr_status mr_link_device_take(mr_backend *be, const mr_channel_carrier_desc *hop, mr_way way,
                                           size_t payload_bytes, mr_buffer **out_slots, mr_link_device *out,

@@ -14,6 +14,7 @@
 enum {
     PLAN_ARENA_BYTES = 512 << 10, /* for messages before the plan, which sets the limits */
     LOOK_NS = 50000,              /* between two looks for messages while a device works */
+    SERVE_NS = 20000000,          /* between two looks for requests for the file while steps follow each other */
 };
 
 /* --- Start ------------------------------------------------------------------------------------------------------- */
@@ -321,6 +322,17 @@ static mr_status wait_for_work(worker *w, mr_err *err) {
     return mr_channel_wait(w->config->channel, worker_wait_ns(w, mr_step_sums_due_ns(&w->sums)), err);
 }
 
+/* Whether to look for requests for the file: where no step waits, and now and then where steps follow each other. */
+static bool may_serve_file(worker *w) {
+    if (!w->config->file_server)
+        return false;
+    int64_t now_ns = mr_clock_now_ns();
+    if ((w->has_pending || worker_is_busy(w)) && now_ns - w->served_ns < SERVE_NS)
+        return false;
+    w->served_ns = now_ns;
+    return true;
+}
+
 static mr_status serve(worker *w, mr_err *err) {
     while ((!w->stop || worker_is_busy(w)) && !worker_told_to_end(w)) {
         bool did = false;
@@ -329,7 +341,7 @@ static mr_status serve(worker *w, mr_err *err) {
             return MR_OK;
         if (status == MR_OK)
             status = worker_report_spans(w, false, err);
-        if (w->n_begun == 0 && !w->has_pending) /* other ranks may still fetch the file */
+        if (may_serve_file(w)) /* other ranks may fetch it, also for spares while steps run */
             did = mr_file_server_serve(w->config->file_server, 0) || did;
         if (status == MR_OK && !did && !w->is_linking)
             status = worker_report_step_sums(w, mr_clock_now_ns(), err);

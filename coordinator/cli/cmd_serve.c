@@ -182,8 +182,10 @@ static mr_status load(mr_serve *s, mr_err *err) {
         status = mr_serve_publish_plan(s, err); /* now with the states of the ranks */
     if (status != MR_OK)
         return status;
-    mr_serve_stats_started(s->stats);
-    mr_serve_trace_begin(s->trace, &s->session);
+    if (!mr_session_is_starved(&s->session)) { /* else on_recovery does so */
+        mr_serve_stats_started(s->stats);
+        mr_serve_trace_begin(s->trace, &s->session);
+    }
     atomic_store(&s->api, s->parts.api);
     return mr_serve_batches_start(s, err);
 }

@@ -163,6 +163,8 @@ static mr_status check_sender(Millrace__Report *report, uint32_t stage, mr_err *
         named = report->step_sums->stage;
     else if (report->body_case == MILLRACE__REPORT__BODY_USE_COUNTS)
         named = report->use_counts->stage;
+    else if (report->body_case == MILLRACE__REPORT__BODY_EXPERT_SHARE)
+        named = report->expert_share->stage;
     return named == stage ? MR_OK : mr_err_set(err, MR_E_PROTOCOL, "a report in the name of stage %u", named);
 }
 

@@ -30,6 +30,12 @@ static void choose_pairs(links *l) {
     }
 }
 
+/* The epoch of a probe is far from those of jobs, and its low bits, which are in tags, are not those of the lobby. */
+static uint32_t epoch_of(ptrdiff_t idx) {
+    uint32_t most = MR_LINK_EPOCHS - 1;
+    return UINT32_MAX - (uint32_t)(idx / most) * MR_LINK_EPOCHS - (uint32_t)(idx % most);
+}
+
 static mr_status start_pair(facts_pairs *p, facts_pair *pair, mr_err *err) {
     mr_status status = MR_OK;
     for (int k = 0; k < 2 && status == MR_OK; k++) {
@@ -37,7 +43,7 @@ static mr_status start_pair(facts_pairs *p, facts_pair *pair, mr_err *err) {
         probe.peer = (uint32_t)pair->rank[1 - k];
         probe.answers_first = k == 1;
         probe.way = pair->way;
-        probe.epoch = UINT32_MAX - (uint32_t)(pair - p->at); /* far from those of jobs */
+        probe.epoch = epoch_of(pair - p->at);
         p->busy[pair->rank[k]] = true;
         status = roll_call_send(p->round->roll, pair->rank[k], &probe.base, err);
     }
@@ -87,7 +93,9 @@ mr_status facts_run_pairs(facts_pairs *p, mr_err *err) {
             if (pair->state == PAIR_RUNS)
                 late = pair->rank[pair->heard[0]];
         }
-        if (status == MR_OK && !heard)
+        if (heard) /* each pair has its time, because one rank may be in many */
+            facts_begin_phase(p->round);
+        else if (status == MR_OK)
             status = facts_wait(p->round, p->what, p->n_done, p->n, late, err);
     }
     p->round->facts->all_answered = status == MR_OK;

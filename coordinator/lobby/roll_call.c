@@ -314,6 +314,7 @@ mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err) {
 mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err) {
     Millrace__Abort abort = MILLRACE__ABORT__INIT;
     abort.question = question;
+    r->infos[rank].held.number++; /* the rank frees its weights, so an answer under way is not true any more */
     return roll_call_send(r, rank, &abort.base, err);
 }
 

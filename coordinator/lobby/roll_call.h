@@ -91,10 +91,10 @@ MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t
 MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
 /* Tells a rank without a stage to hold these layers, and no others. It loads them while other ranks run. */
 MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
-/* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it. True once for an answer. */
+/* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it: true once. */
 bool mr_roll_call_take_held(mr_roll_call *r, int32_t rank, mr_rank_held *out);
-/* Like mr_roll_call_abort. When its stage has ended, the rank frees the weights that it keeps, and answers with its free
- * memory. question: a number other than 0, greater than those before. */
+/* Like mr_roll_call_abort. When its stage has ended, the rank frees the weights that it keeps, and answers with its
+ * free memory. question: a number other than 0, greater than those before. */
 MR_MUST_USE mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err);
 /* Takes what a rank has said of itself without being asked for a report that is due: its info changes. Call while no
  * other function waits for reports of the rank. */

@@ -18,8 +18,8 @@ struct mr_roll_call {
     mr_rank_part *parts; /* [n_parts]: each as the first rank that has it says */
 };
 
-/* The next report of one rank, in the arena; NULL: none has come. A Held is noted, and not returned. MR_E_PROTOCOL: the
- * report is of another kind than due. */
+/* The next report of one rank, in the arena; NULL: none has come. A Held and a RankState are noted, and not returned.
+ * MR_E_PROTOCOL: the report is of another kind than due. */
 MR_MUST_USE mr_status roll_call_take(mr_roll_call *r, int32_t rank, Millrace__Report__BodyCase due,
                                      Millrace__Report **out, mr_err *err);
 /* Notes what a rank holds. An answer to an earlier message is ignored. */

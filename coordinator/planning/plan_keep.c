@@ -92,7 +92,7 @@ static void add_stage(search *s, int32_t i) {
             continue;
         for (int32_t last = first + 1; last <= n; last++) {
             double cost = cost_of(s, rank, first, last), slowest = fmax(before[first].slowest, cost);
-            if (cost > s->most)
+            if (cost > s->most || isinf(cost))
                 break;
             double output = last == n && !holds(s->w, rank, n) ? (double)s->w->load_bytes[n] : 0;
             double bytes = before[first].bytes + s->lacks[last] - s->lacks[first] + output;

@@ -458,9 +458,9 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
         return MR_OK;
     s->is_loaded = true;
     mr_session_take_ways(s, s->job);
-    if (s->recovery.is_on)
+    if (s->recovery.is_on && s->epoch == 1) /* recovery has done so for later plans */
         session_layers_loaded(s);
-    else
+    if (!s->recovery.is_on)
         mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);

@@ -61,7 +61,7 @@ typedef struct mr_session_recovery {
     int64_t hear_ns;                           /* when the ranks are heard next */
     int32_t n_malformed;                       /* messages after which the stages began again */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
-    bool *ordered;                             /* like holds: what spares were told to hold, and have not confirmed */
+    bool *ordered;                             /* like holds: what spares were told to hold last */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
     uint64_t missing_bytes;           /* of the last plan, where it did not fit the memory of a host */
     uint32_t question;                /* the latest to the ranks */

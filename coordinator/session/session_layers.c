@@ -42,14 +42,17 @@ static void fill_bytes(const mr_session *s, size_t *load, size_t *read) {
     load[n] = read[n] = mr_model_output_bytes(s->gguf);
 }
 
-mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, mr_plan *plan, mr_err *err) {
+mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *plan,
+                              mr_err *err) {
+    mr_planner_config planner = s->facts.planner;
+    planner.kv_tokens = kv_tokens;
     size_t *bytes = mr_alloc_array(2 * n_columns(s), sizeof *bytes);
     bool *takes_part = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *takes_part);
     mr_status status = bytes && takes_part ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan");
     for (int32_t i = 0; i < n && status == MR_OK; i++)
         takes_part[living[i]] = true;
     if (status == MR_OK) {
-        const mr_keep_wish wish = {.planner = s->facts.is_solved ? &s->facts.planner : NULL,
+        const mr_keep_wish wish = {.planner = s->facts.is_solved ? &planner : NULL,
                                    .n_layers = s->info.n_layers,
                                    .n_ranks = s->cluster.n_ranks,
                                    .load_bytes = bytes,
@@ -79,11 +82,12 @@ static bool is_of(const mr_session *s, const mr_plan_stage *stage, int32_t l) {
     return l >= stage->first && (l < stage->last || stage->last == s->info.n_layers);
 }
 
-/* Tells a rank without a stage to free its layers. An error is one of its link: the rank is found lost elsewhere. */
+/* Tells a rank without a stage to free its layers. It may have some that nobody knows of: those of a stage that has
+ * failed, or of a load that was stopped. An error is one of its link: the rank is found lost elsewhere. */
 static void free_layers(mr_session *s, int32_t rank) {
     const mr_prepare_order none = {0};
     mr_err ignored;
-    if (memchr(session_layers_row(s, rank), true, n_columns(s)) && !mr_session_cluster_is_lost(&s->cluster, rank))
+    if (!mr_session_cluster_is_lost(&s->cluster, rank))
         (void)!mr_roll_call_prepare(s->cluster.roll, rank, &none, &ignored);
     memset(session_layers_row(s, rank), 0, n_columns(s) * sizeof(bool));
 }

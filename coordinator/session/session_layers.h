@@ -9,8 +9,10 @@
 
 MR_MUST_USE mr_status session_layers_init(mr_session *s, mr_err *err);
 void session_layers_deinit(mr_session *s);
-/* Replaces the best plan of the ranks living[n] by one that is nearly as fast and loads less (mr_plan_keep). */
-MR_MUST_USE mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, mr_plan *plan, mr_err *err);
+/* Replaces the best plan of the ranks living[n] by one that is nearly as fast and loads less (mr_plan_keep), with room
+ * for kv_tokens tokens at least. */
+MR_MUST_USE mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
+                                          mr_plan *plan, mr_err *err);
 /* Before the stages of the session's plan start: stages free what the plan does not give them, and ranks without a
  * stage free all layers. */
 void session_layers_begin(mr_session *s);

@@ -98,11 +98,10 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
         return true;
     }
     /* The failure of a stage may follow from the loss of another one. */
-    if (status == MR_E_PEER_LOST || is_of_host(status, s->is_loaded)) {
-        if (has_lost_stage(s, job))
-            return true;
-    }
-    if (status == MR_E_PEER_LOST || !is_of_host(status, s->is_loaded) || failed < 0 || s->recovery.has_failed[failed])
+    bool is_of_one = is_of_host(status, s->is_loaded || mr_session_is_starved(s));
+    if ((status == MR_E_PEER_LOST || is_of_one) && has_lost_stage(s, job))
+        return true;
+    if (!is_of_one || failed < 0 || s->recovery.has_failed[failed])
         return false;
     mr_output_warning("%s; the other ranks take over its layers", err->text);
     s->recovery.has_failed[failed] = true;
@@ -260,9 +259,7 @@ mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n
     if (status == MR_OK) /* matrices that are repacked cannot stay in the file now */
         status =
             s->map_weights ? mr_session_facts_solve_with(s, &config, out, err) : mr_planner_solve(&config, out, err);
-    if (status == MR_OK)
-        fit_blocks(s, &config, out);
-    for (int32_t i = 0; i < out->n_stages && status == MR_OK; i++)
+    for (int32_t i = 0; status == MR_OK && i < out->n_stages; i++)
         out->stages[i].rank = living[out->stages[i].rank];
     mr_free(part.ranks);
     mr_free(part.links);
@@ -277,19 +274,23 @@ static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, in
     n = session_spares_leave_out(s, living, n, some);
     living = some;
     int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
+    mr_planner_config config = s->facts.planner;
+    config.kv_tokens = kv_tokens;
     mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, kv_tokens, &plan, err)
                                           : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
+    if (status == MR_E_NO_MEMORY && s->facts.is_solved && n < n_all) /* better no spare than no plan */
+        status = session_recovery_solve(s, all, n_all, kv_tokens, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)
         plan.stages[i].rank = living[i];
-    status = session_layers_keep(s, all, n_all, &plan, err);
-    if (status == MR_OK && s->facts.known && !s->facts.is_solved) {
-        status = mr_planner_use_devices(&s->facts.planner, &plan, err);
-        fit_blocks(s, &s->facts.planner, &plan);
-    }
+    status = session_layers_keep(s, all, n_all, kv_tokens, &plan, err);
+    if (status == MR_OK && s->facts.known && !s->facts.is_solved)
+        status = mr_planner_use_devices(&config, &plan, err);
     if (status != MR_OK)
         return status;
+    if (s->facts.known)
+        fit_blocks(s, &config, &plan);
     mr_plan_weigh(s->gguf, &s->info, &plan);
     s->plan = plan;
     return mr_session_choose_ways(s, err);
@@ -358,8 +359,6 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
         s->epoch++;
     while (mr_link_tag(MR_LINK_CONTROL, s->epoch) == mr_link_tag(MR_LINK_CONTROL, 0));
     session_layers_begin(s);
-    if (status == MR_OK && mr_session_is_starved(s))
-        session_starve_end(s);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
@@ -368,6 +367,8 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
                                    .times = s->facts.prediction ? &s->facts.prediction->times : NULL};
     if (status == MR_OK)
         status = mr_job_restart(job, &epoch, err);
+    if (status == MR_OK && mr_session_is_starved(s))
+        session_starve_end(s);
     if (status == MR_OK)
         session_layers_loaded(s);
     return status;
@@ -388,7 +389,8 @@ static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
 
 /* Says how much memory the messages of former epochs hold, if they hold much. */
 static void say_left(const mr_session *s, const mr_job *job) {
-    size_t bytes = mr_channel_left_bytes(mr_job_channel(job));
+    /* The coordinator and a stage on rank 0 share one channel to MPI. */
+    size_t bytes = session_layers_stage(s, 0) ? 0 : mr_channel_left_bytes(mr_job_channel(job));
     char text[OUTPUT_BYTES_TEXT];
     for (int32_t i = 0; i < s->plan.n_stages; i++)
         bytes += mr_job_stage_report(job, i)->left_bytes;
@@ -398,6 +400,16 @@ static void say_left(const mr_session *s, const mr_job *job) {
     mr_output_note("%s of buffers wait for messages of former epochs that MPI cannot cancel", text);
 }
 
+/* A wish that has come since the last take_wishes stays. */
+static void end_drain(mr_session *s, int32_t rank) {
+    mr_session_recovery *r = &s->recovery;
+    r->is_drained[rank] = false;
+    mr_mutex_lock(&r->lock);
+    if (atomic_load(&r->n_wishes) == r->n_granted)
+        atomic_store(&r->wishes[rank], false);
+    mr_mutex_unlock(&r->lock);
+}
+
 /* The present plan goes on. */
 static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
@@ -405,8 +417,7 @@ static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
         for (int32_t k = 0; k < s->plan.n_stages; k++)
             holds_layers = holds_layers || s->plan.stages[k].rank == i;
         if (s->recovery.is_drained[i] && holds_layers) {
-            s->recovery.is_drained[i] = false;
-            atomic_store(&s->recovery.wishes[i], false);
+            end_drain(s, i);
             mr_output_warning("rank %" PRId32 " keeps its layers: %s", i, why->text);
         }
     }
@@ -415,10 +426,8 @@ static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
 
 /* Takes the drained ranks again, because no other rank is left. Returns how many take part. */
 static int32_t undrain_all(mr_session *s, int32_t *ranks) {
-    for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
-        s->recovery.is_drained[i] = false;
-        atomic_store(&s->recovery.wishes[i], false);
-    }
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        end_drain(s, i);
     int32_t n = find_ranks(s, ranks);
     if (n > 0)
         mr_output_warning("no other rank is left: drained ranks get layers again");
@@ -462,14 +471,21 @@ static bool lacks_memory(const mr_session *s) {
     return any;
 }
 
+static mr_status plan_again_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
+    *out_n = find_ranks(s, ranks);
+    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, err)
+                      : mr_err_set(err, MR_E_NO_MEMORY, "no other rank may hold layers and has memory for them");
+}
+
 /* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
  * present state goes on. */
 static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
     bool changes = take_wishes(s);
+    int32_t n;
     *out_goes_on = false;
     if (!mr_session_is_starved(s)) {
         *out_goes_on = !changes;
-        mr_status status = changes ? plan_again(s, job, ranks, find_ranks(s, ranks), err) : MR_OK;
+        mr_status status = changes ? plan_again_for_some(s, job, ranks, &n, err) : MR_OK;
         if (status == MR_OK)
             return MR_OK;
         *out_goes_on = true;
@@ -477,9 +493,7 @@ static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *o
     }
     session_starve_forgive(s);
     session_starve_ask(s, job);
-    int32_t n = find_ranks(s, ranks);
-    mr_status status = n > 0 ? plan_again(s, job, ranks, n, err)
-                             : mr_err_set(err, MR_E_NO_MEMORY, "no rank may hold layers that has memory for them");
+    mr_status status = plan_again_for_some(s, job, ranks, &n, err);
     if (status != MR_E_NO_MEMORY)
         return status;
     *out_goes_on = true;

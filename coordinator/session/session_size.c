@@ -106,7 +106,7 @@ static mr_status over_budget(const mr_session *s, int32_t least_blocks, size_t b
     mr_output_bytes_text(total.work_bytes, work);
     mr_output_bytes_text(budget, allowed);
     return mr_err_set(err, MR_E_NO_MEMORY,
-                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s in pages of 2 MiB; "
+                      "not enough memory: weights need %s, the KV cache %s, buffers %s, together %s in whole pages; "
                       "--mem allows %s",
                       weights, kv, work, all, allowed);
 }

@@ -55,7 +55,7 @@ static int32_t remove_least(const mr_session *s, int32_t *ranks, int32_t n,
 mr_status session_spares_solve(mr_session *s, mr_err *err) {
     int32_t n = s->cluster.n_ranks, most = n - session_spares_wanted(s);
     mr_plan plan;
-    if (s->plan.n_stages <= most)
+    if (session_spares_wanted(s) == 0 || s->plan.n_stages <= most) /* facts may be of more ranks than this job has */
         return MR_OK;
     int32_t *ranks = mr_alloc_array((size_t)n, sizeof *ranks);
     if (!ranks)
@@ -94,15 +94,16 @@ static bool share_memory(const mr_rank_info *a, const mr_rank_info *b) {
 static uint64_t room_at(const mr_session *s, int32_t rank) {
     const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, rank);
     uint64_t room = info->memory_bytes - info->memory_bytes / FREE_PART;
+    uint64_t limit = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
     if (info->memory_bytes == 0)
-        return UINT64_MAX;
+        return limit > 0 ? limit : UINT64_MAX;
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         const mr_stage_sizes *z = &s->sizes[i];
         uint64_t used = z->weight_bytes + z->kv_bytes + z->work_bytes;
         if (share_memory(info, mr_session_cluster_rank(&s->cluster, s->plan.stages[i].rank)))
             room -= used < room ? used : room;
     }
-    return room;
+    return limit > 0 && limit < room ? limit : room;
 }
 
 /* Bytes that spares before this one, on the same host, were told to hold. */

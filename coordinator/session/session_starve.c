@@ -55,18 +55,24 @@ static void note_memory(mr_session *s) {
     }
 }
 
-void session_starve_ask(mr_session *s, mr_job *job) {
-    int64_t now_ns = mr_clock_now_ns(), deadline_ns = now_ns + ANSWER_NS;
+/* Asks all ranks, and waits for their answers. */
+static void ask_all(mr_session *s, mr_job *job) {
+    int64_t deadline_ns = mr_clock_now_ns() + ANSWER_NS;
     mr_err ignored;
     s->recovery.question++;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
         if (lives(s, i)) /* a rank that is lost now does not answer */
             (void)!mr_roll_call_ask(s->cluster.roll, i, s->recovery.question, &ignored);
-    session_layers_forget(s);
     mr_job_pause(job);
     while (!all_answered(s) && mr_clock_now_ns() < deadline_ns && !mr_interrupt_seen())
         if (mr_channel_wait(mr_job_channel(job), mr_clock_now_ns() + LOOK_NS, &ignored) != MR_OK)
             break;
+}
+
+void session_starve_ask(mr_session *s, mr_job *job) {
+    session_layers_forget(s);
+    ask_all(s, job);
+    ask_all(s, job); /* the first answers of ranks that share a host may count memory that others freed later */
     note_memory(s);
 }
 

@@ -10,7 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { HUGE_PAGE = 2 << 20 };
+/* A multiple of the small pages of all machines, which have 4 to 64 KiB. */
+enum { HUGE_PAGE = 2 << 20, PAGE_UNIT = 64 << 10 };
 
 /* No heap block of this program comes near this size, so a larger request comes from an unchecked length in outside
  * data. (The allocators of sanitizers end the process at such sizes instead of returning NULL.) */
@@ -109,9 +110,9 @@ static bool budget_take(size_t bytes) {
 
 void *mr_pages_alloc(size_t bytes) {
     size_t size, span;
-    if (!count_one() || !mr_add_size(bytes ? bytes : 1, HUGE_PAGE - 1, &size))
+    if (!count_one() || !mr_add_size(bytes ? bytes : 1, PAGE_UNIT - 1, &size))
         return NULL;
-    size = size / HUGE_PAGE * HUGE_PAGE;
+    size = size / PAGE_UNIT * PAGE_UNIT;
     if (!mr_add_size(size, HUGE_PAGE, &span) || !budget_take(size))
         return NULL;
     char *p = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -131,7 +132,7 @@ void *mr_pages_alloc(size_t bytes) {
 }
 
 size_t mr_pages_bytes(size_t bytes) {
-    return mr_round_up(bytes ? bytes : 1, HUGE_PAGE);
+    return mr_round_up(bytes ? bytes : 1, PAGE_UNIT);
 }
 
 void mr_pages_free(void *p, size_t bytes) {

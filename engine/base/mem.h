@@ -21,8 +21,8 @@ void *mr_realloc(void *p, size_t bytes);
  * Free with mr_pages_free. */
 void *mr_pages_alloc(size_t bytes);
 void mr_pages_free(void *p, size_t bytes);
-/* The bytes that mr_pages_alloc takes from memory and budget: whole pages of 2 MiB, at least one. bytes must be far
- * below SIZE_MAX. */
+/* The bytes that mr_pages_alloc takes from memory and budget: a multiple of 64 KiB above 0. bytes must be far below
+ * SIZE_MAX. */
 size_t mr_pages_bytes(size_t bytes);
 void mr_free(void *p);
 char *mr_strdup(const char *s);

@@ -200,7 +200,7 @@ class Serve(unittest.TestCase):
             pids = [job.rank_pid(rank) for rank in victims]
             self.assertEqual(all_streams(port, lambda: (time.sleep(0.2), [kill(pid) for pid in pids])), wanted)
             after = ask(port, "GET", "/plan")[1]
-            self.assertEqual(len(after["stages"]), len(ranks), after)
+            self.assertLessEqual(len(after["stages"]), len(ranks), after)
             self.assertEqual({s["rank"] for s in after["stages"]} & set(victims), set(), after)
             done = self.end(job, victims, "spares")
             for _ in victims:

@@ -165,3 +165,27 @@ void mr_kept_facts_write(const char *cache_wish, uint64_t key, const mr_measured
     if (!replace_file(path, data, MR_FRAME_BYTES + bytes))
         mr_log_write(MR_LOG_DEBUG, "worker", "%s cannot be written", path);
 }
+
+mr_status mr_kept_facts_get(const char *cache_wish, int32_t n_threads, const mr_measure_config *config,
+                            const Millrace__Measure *wish, mr_measured *out, bool *out_known, mr_err *err) {
+    uint64_t key = mr_kept_facts_key(config, n_threads, (int32_t)wish->n_together);
+    double sample_s = 0;
+    mr_status status = MR_OK;
+    *out_known = false;
+    if (!wish->anew && mr_kept_facts_read(cache_wish, key, out)) {
+        status = mr_measure_sample(config, &sample_s, err);
+        (void)mr_measure_describe_device(config, &out->device); /* its free memory may be another now */
+        *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
+        if (status == MR_OK && !*out_known)
+            mr_log_write(MR_LOG_INFO, "worker",
+                         "a layer takes %.3f ms instead of the measured %.3f ms: the kept times are not used",
+                         sample_s * 1e3, out->sample_s * 1e3);
+    }
+    if (!wish->anew || status != MR_OK)
+        return status;
+    status = mr_measure_stage_times(config, out, err);
+    *out_known = status == MR_OK;
+    if (status == MR_OK)
+        mr_kept_facts_write(cache_wish, key, out);
+    return status;
+}

@@ -12,6 +12,7 @@
 #include "proto/messages.h"
 #include "worker/files/file_cache.h"
 #include "worker/files/file_layers.h"
+#include "worker/link_device.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
 #include "worker/lobby/prepare.h"
@@ -28,6 +29,7 @@ typedef struct lobby {
     mr_file_server *file_server;
     mr_file_client *file_client;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
+    bool has_refused;       /* a message of somebody without the launch secret was logged */
     uint32_t n_signals;     /* of config->n_signals, those that the coordinator was told of */
     int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
     mr_err file_problem;    /* why the server, the client or both could not be created */
@@ -74,6 +76,12 @@ static mr_status peek(lobby *l, mr_err *err) {
     const uint8_t *payload = NULL;
     l->message = NULL;
     mr_status status = mr_inbox_peek(l->control, &frame, &payload, err);
+    if (status == MR_E_PROTOCOL && l->config->channel->secret) { /* of somebody without the secret; it was dropped */
+        if (!l->has_refused)
+            mr_log_write(MR_LOG_WARN, "worker", "a message to the lobby was refused: %s", err->text);
+        l->has_refused = true;
+        return MR_OK;
+    }
     if (status != MR_OK || !payload)
         return status;
     return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
@@ -263,32 +271,6 @@ static void progress(void *ctx) {
     mr_channel_progress(l->config->channel);
 }
 
-/* wish->anew: measures, and keeps the times. Otherwise reads the kept times; *out_known: a quick sample confirms
- * them. */
-static mr_status get_times(const mr_lobby_config *c, const mr_measure_config *m, const Millrace__Measure *wish,
-                           mr_measured *out, bool *out_known, mr_err *err) {
-    uint64_t key = mr_kept_facts_key(m, c->n_threads, (int32_t)wish->n_together);
-    double sample_s = 0;
-    mr_status status = MR_OK;
-    *out_known = false;
-    if (!wish->anew && mr_kept_facts_read(c->cache_dir, key, out)) {
-        status = mr_measure_sample(m, &sample_s, err);
-        (void)mr_measure_describe_device(m, &out->device); /* its free memory may be another now */
-        *out_known = status == MR_OK && mr_kept_facts_hold(out, sample_s);
-        if (status == MR_OK && !*out_known)
-            mr_log_write(MR_LOG_INFO, "worker",
-                         "a layer takes %.3f ms instead of the measured %.3f ms: the kept times are not used",
-                         sample_s * 1e3, out->sample_s * 1e3);
-    }
-    if (!wish->anew || status != MR_OK)
-        return status;
-    status = mr_measure_stage_times(m, out, err);
-    *out_known = status == MR_OK;
-    if (status == MR_OK)
-        mr_kept_facts_write(c->cache_dir, key, out);
-    return status;
-}
-
 /* Opens the model file. Without the file, fetches the header and small tensors only: products with matrices of zeros
  * take the same time. */
 static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_info, mr_err *err) {
@@ -305,6 +287,14 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     if (status == MR_OK && l->file_client)
         status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, NULL, &wait, err);
     return status;
+}
+
+/* A link to a neighbour takes memory of the device, too. Kept facts are without it. */
+static void add_links(const mr_lobby_config *c, const mr_devices *devices, const mr_measure_config *m,
+                      mr_measured *out) {
+    int32_t holder = mr_devices_holder(&devices->list);
+    if (out->device.is_known && holder >= 0 && c->coordinator > 1) /* the endpoint behind the last rank */
+        out->device.stage_bytes += mr_link_device_stage_bytes(devices->list.at[holder], m->max_rows, m->info->d_model);
 }
 
 /* Measures with the backends of a run. */
@@ -328,7 +318,9 @@ static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_messa
                                      .progress = progress,
                                      .told_to_end = told_to_end_and_serve,
                                      .ctx = l};
-        status = get_times(c, &m, wish, &measured, &is_known, err);
+        status = mr_kept_facts_get(c->cache_dir, c->n_threads, &m, wish, &measured, &is_known, err);
+        if (status == MR_OK && is_known)
+            add_links(c, &devices, &m, &measured);
     }
     mr_gguf_close(gguf);
     mr_facts_message_fill(out, is_known ? &measured : NULL);

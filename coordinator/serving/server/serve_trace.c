@@ -68,7 +68,7 @@ void mr_serve_trace_spans(void *ctx, int32_t stage, const mr_span *spans, int32_
 /* Begins to record; false: r->refusal is the answer. */
 static bool start(recording *r, serve_trace *t) {
     mr_mutex_lock(&t->lock);
-    bool ok = t->n < MAX_RECORDINGS && t->session;
+    bool is_full = t->n >= MAX_RECORDINGS, ok = !is_full && t->session;
     FILE *f = ok ? open_memstream(&r->text, &r->bytes) : NULL;
     if (f) {
         mr_trace_file_begin(&r->file, f, t->session->clock_offset_ns);
@@ -79,7 +79,9 @@ static bool start(recording *r, serve_trace *t) {
     }
     mr_mutex_unlock(&t->lock);
     if (!f)
-        mr_http_answer_error(&r->refusal, MR_ERROR_OVERLOADED, "too many recordings are being made; try later");
+        mr_http_answer_error(&r->refusal, MR_ERROR_OVERLOADED,
+                             is_full ? "too many recordings are being made; try later"
+                                     : "the model has no stages now; try later");
     return f != NULL;
 }
 

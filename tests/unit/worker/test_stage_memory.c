@@ -11,7 +11,7 @@
 #include "tests/support/test.h"
 #include "tests/unit/worker/test_stage_chain.h"
 
-enum { MIB = 1 << 20, PAGE_BLOCK = 2 * MIB /* what mr_pages_alloc rounds up to */ };
+enum { MIB = 1 << 20, PAGE_BLOCK = 2 * MIB /* a huge page */ };
 
 static mr_backend *backend;
 
@@ -192,7 +192,7 @@ static void test_a_budget_that_is_too_small(void **state) {
     mr_stage_config c = config_for(m, 0, 2);
     size_t before = mr_mem_get_stats().live_bytes;
     int n_failed = 0;
-    for (size_t budget = before + 1;; budget += MIB / 2) {
+    for (size_t budget = before + 1;; budget += MIB / 16) {
         mr_stage *s = NULL;
         mr_err err = {0};
         mr_mem_set_budget(budget);
