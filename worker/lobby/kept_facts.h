@@ -1,7 +1,7 @@
 /* worker/lobby/kept_facts.h - the measured times of a model on this machine, kept in the cache folder for later starts.
  * The file "times-KEY" holds a Facts message in a frame.
  * Threads: any; ranks of one host may write the same file.
- * Errors:  none of files. A file that is missing or broken is not used, and a file that cannot be written is not kept. */
+ * Errors:  none of files: a missing or broken file is not used, and a file that cannot be written is not kept. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_LOBBY_KEPT_FACTS_H
 #define MR_WORKER_LOBBY_KEPT_FACTS_H
