@@ -14,10 +14,10 @@ HANG_MS=2000 # where no rank lives any more, on one host
 
 # Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
 # without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first
-# error that names a rank passes: the others are its consequences. With recovery all pass, and none ends the job: a rank
-# that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends and errors are noted in files. In
-# sed's hold space is the last error of millrace. The signals that end a job are not for this: it goes on until
-# end_filter.
+# error that names a rank passes: the others are its consequences. With recovery all pass, and none ends the job: a
+# rank that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends, errors, and ranks that
+# leave are noted in files. In sed's hold space is the last error of millrace. The signals that end a job are not for
+# this: it goes on until end_filter.
 filter() {
     local of_rank='^millrace: error: rank [0-9]+ on ' of_mpirun='exited on signal|has been aborted|to be terminated'
     [[ $recovery == no ]] || of_rank='x^' of_mpirun='x^' # matches nothing: a lost rank need not be the end
@@ -26,6 +26,7 @@ filter() {
         -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
         -e "/$of_rank/{" -e x -e "/$of_rank/{" -e x -e d -e '}' -e x -e "w $folder/ends" -e '}' \
         -e '/^millrace: warning: rank 0 on .* was interrupted/h' \
+        -e "/^millrace: warning: rank [0-9]+ ends: rank 0 on /w $folder/leaves" \
         -e '/^millrace: error: /{' -e h -e "w $folder/errors" -e '}' \
         -e '/^-{60,}$/{' -e ':more' -e 'N' -e '/\n-{60,}$/!b more' \
         -e "/$of_mpirun/w $folder/ends" \
@@ -139,9 +140,16 @@ has_rank_0_died() {
     [[ $rank_0 && ! -e $MILLRACE_STATUS_FILE ]] && ! kill -0 "$rank_0" 2>/dev/null
 }
 
-# Whether rank 0 has ended, or a rank or mpirun has said why the job ends.
+# Whether the others have left rank 0 because it is stopped. On another host, where that cannot be seen, it may also be
+# that they were cut off.
+is_rank_0_left() {
+    [[ -s $folder/leaves ]] && { [[ ! $rank_0 ]] || grep -q '^State:[[:space:]]*T' "/proc/$rank_0/status"; } 2>/dev/null
+}
+
+# Whether rank 0 has ended or was left, or a rank or mpirun has said why the job ends.
 is_ending() {
-    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
+    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || is_rank_0_left ||
+        { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
 }
 
 # mpirun waits for ever for a rank that is stopped, as by SIGSTOP, and 4.1 at times when a rank dies while MPI starts. A
