@@ -63,6 +63,7 @@ start_job() {
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT --block-signal=INT,TERM \
         mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {wake}>&- &
     mpirun=$!
+    [[ ! $caught ]] || on_signal TERM "$caught" # it came before these traps, or before mpirun
 }
 
 # Whether a process belongs to this job.
@@ -231,11 +232,12 @@ find_status() {
     fi
 }
 
-# Once, before the first job.
+# Once, before the first job. A signal that comes between two jobs counts for the second one.
 prepare_job() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
     trap 'rm -rf "$folder"' EXIT
     export MILLRACE_STATUS_FILE=$folder/status
+    caught=''
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)
@@ -246,7 +248,7 @@ prepare_job() {
 run_job() {
     status=0
     rm -f "$folder"/*
-    rank_0='' job_id='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
+    rank_0='' job_id='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))

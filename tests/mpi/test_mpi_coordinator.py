@@ -176,6 +176,24 @@ class Restart(unittest.TestCase):
             job.process.send_signal(signal.SIGTERM)
             self.check_end(job, 143 if waits else 0)
 
+    def test_signal_between_jobs(self):
+        """SIGTERM after the wait and before mpirun runs again, while the files of the last job are removed."""
+        calls = os.path.join(self.folder, "calls")
+        path = os.path.join(self.folder, "rm")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho >>%s\nsleep 0.5\nexec %s \"$@\"\n" % (calls, shutil.which("rm")))
+        os.chmod(path, 0o755)
+        job = self.start(2, [], ["serve", DEMO, "--port", "0"],
+                         {"PATH": self.folder + os.pathsep + os.environ["PATH"]})
+        wait_for_word(job, b"loaded ")
+        os.remove(calls)
+        kill(job.rank_pid(0))
+        end = time.monotonic() + LIMIT_S
+        while not os.path.exists(calls) and time.monotonic() < end:
+            time.sleep(0.01)
+        job.process.send_signal(signal.SIGTERM)
+        self.check_end(job, 143)
+
     def test_no_restart(self):
         """Other commands, errors that rank 0 has told, a service manager above, and where the user says so."""
         for options, args, env in ((["--recovery"], DECODE, {}), (["--restarts", "0"], None, {}),
