@@ -124,7 +124,7 @@ relay_signals() {
 
 # Lets mpirun end all ranks on all hosts. Once: after a second signal it would leave them alone.
 ask_mpirun() {
-    ((asked_ms == 0)) || return 0
+    [[ $mpirun && $asked_ms == 0 ]] || return 0
     read_clock
     asked_ms=$now
     kill -HUP "$mpirun" 2>/dev/null || true
@@ -237,7 +237,7 @@ prepare_job() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
     trap 'rm -rf "$folder"' EXIT
     export MILLRACE_STATUS_FILE=$folder/status
-    caught=''
+    caught='' mpirun=''
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)
@@ -255,6 +255,7 @@ run_job() {
     start_job
     watch_job
     ((status)) || wait "$mpirun" || status=$?
+    mpirun='' # another process may have its number now
     kill_children
     end_filter
     find_status
