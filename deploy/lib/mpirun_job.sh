@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
 # deploy/lib/mpirun_job.sh - runs mpirun as a child: passes signals on to rank 0, and sees to it that the job ends.
 # rank 0 writes its process id to $MILLRACE_STATUS_FILE.pid at its start, and its exit status to $MILLRACE_STATUS_FILE.
+# After a signal it makes $MILLRACE_STATUS_FILE.ending.
 # SPDX-License-Identifier: Apache-2.0
 
 # For how long mpirun may go on: after an error, where it does not end the job itself and where it does; after rank 0

@@ -246,6 +246,30 @@ class Restarts(Case):
         self.assertEqual(job.wait(20).status, 143)
 
 
+    def test_end_in_order(self):
+        """Rank 0 was told to end, and a second signal has killed it: nobody wants it back."""
+        done = self.run_job(self.BEGIN + '>"$MILLRACE_STATUS_FILE.ending"\nkill -15 $$', "-n", "1", "serve")
+        self.assertEqual((done.status, b"starts again" in done.stderr), (1, False), str(done))
+
+    def test_mpirun_killed(self):
+        job = self.start(self.BEGIN + "exec sleep 20", "-n", "1", "serve")
+        job.rank_pid(0)
+        line = b"-"
+        while line and b"rank 0 is process" not in line:
+            line = job.process.stderr.readline()
+        with open("/proc/%d/task/%d/children" % (job.process.pid, job.process.pid), encoding="ascii") as f:
+            for child in f.read().split():
+                with open("/proc/%s/comm" % child, encoding="ascii") as name:
+                    if name.read() == "mpirun\n":
+                        os.kill(int(child), signal.SIGKILL)
+        while line and b"starts again" not in line:
+            line = job.process.stderr.readline()
+        job.process.send_signal(signal.SIGTERM)
+        done = job.wait(20)
+        self.assertIn(b"mpirun was killed: the job starts again", line, str(done))
+        self.assertEqual(done.status, 143, str(done))
+
+
 class Network(Case):
     @classmethod
     def setUpClass(cls):
