@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
 
 enum { HOST_BYTES = 256, LINE_BYTES = HOST_BYTES + 32 };
@@ -31,12 +32,21 @@ static void write_line(const char *suffix, const char *line) {
         mr_output_warning("%.160s%s cannot be written: %s", base, suffix, strerror(errno));
 }
 
+/* Has the first signal make the file. */
+static void mark_signals(void) {
+    static char path[PATH_MAX];
+    const char *base = getenv("MILLRACE_STATUS_FILE");
+    if (base && *base && snprintf(path, sizeof path, "%s.ending", base) < PATH_MAX)
+        mr_interrupt_mark(path);
+}
+
 void status_file_begin(void) {
     char host[HOST_BYTES] = "", line[LINE_BYTES];
     if (gethostname(host, sizeof host - 1) != 0)
         strcpy(host, "?");
     snprintf(line, sizeof line, "%ld %s\n", (long)getpid(), host);
     write_line(".pid", line);
+    mark_signals();
 }
 
 void status_file_end(int exit_status) {

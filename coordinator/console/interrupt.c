@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/console/interrupt.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <unistd.h>
 
 static const int SIGNALS[] = {SIGINT, SIGTERM};
 enum { N_SIGNALS = sizeof SIGNALS / sizeof SIGNALS[0] };
@@ -13,7 +16,19 @@ static atomic_int interrupted;
 static atomic_bool hung_up;
 static struct sigaction before[N_SIGNALS]; /* the actions from before catch, for a second signal */
 
+static const char *mark; /* the file that says that a signal came; NULL: none */
+
+static void make_mark(void) {
+    int before_errno = errno;
+    int fd = mark ? open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0)
+        close(fd);
+    errno = before_errno;
+}
+
+/* Makes the mark first: from then on, a second signal may end the program. */
 static void on_interrupt(int signal_number) {
+    make_mark();
     for (int i = 0; i < N_SIGNALS; i++)
         if (SIGNALS[i] == signal_number)
             sigaction(signal_number, &before[i], NULL);
@@ -30,6 +45,10 @@ void mr_interrupt_catch(void) {
         before[i] = was;
         sigaction(SIGNALS[i], &action, NULL);
     }
+}
+
+void mr_interrupt_mark(const char *path) {
+    mark = path;
 }
 
 void mr_interrupt_forget(void) {

@@ -10,6 +10,9 @@
 /* From now on, the first SIGINT or SIGTERM only sets a flag. A second one has its previous action, by default to end
  * the program. Signals that were ignored (nohup) stay ignored. May be called again. */
 void mr_interrupt_catch(void);
+/* The first signal also makes an empty file at path, so that others can tell a death by a second signal from a crash.
+ * Call before mr_interrupt_catch; path has static storage. A file that cannot be made is no error. */
+void mr_interrupt_mark(const char *path);
 /* Whether SIGINT or SIGTERM has come since mr_interrupt_catch or mr_interrupt_forget. */
 bool mr_interrupt_seen(void);
 /* Clears the flag, for a command that continues after a signal. The next signal counts as the first again. */

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
 # deploy/lib/mpirun_job.sh - runs mpirun as a child: passes signals on to rank 0, and sees to it that the job ends.
 # rank 0 writes its process id to $MILLRACE_STATUS_FILE.pid at its start, and its exit status to $MILLRACE_STATUS_FILE.
+# After a signal it makes $MILLRACE_STATUS_FILE.ending.
 # SPDX-License-Identifier: Apache-2.0
 
 # For how long mpirun may go on: after an error, where it does not end the job itself and where it does; after rank 0
@@ -64,6 +65,7 @@ start_job() {
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT --block-signal=INT,TERM \
         mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {wake}>&- &
     mpirun=$!
+    [[ ! $caught ]] || on_signal TERM "$caught" # it came before these traps, or before mpirun
 }
 
 # Whether a process belongs to this job.
@@ -124,7 +126,7 @@ relay_signals() {
 
 # Lets mpirun end all ranks on all hosts. Once: after a second signal it would leave them alone.
 ask_mpirun() {
-    ((asked_ms == 0)) || return 0
+    [[ $mpirun && $asked_ms == 0 ]] || return 0
     read_clock
     asked_ms=$now
     kill -HUP "$mpirun" 2>/dev/null || true
@@ -239,11 +241,12 @@ find_status() {
     fi
 }
 
-# Once, before the first job.
+# Once, before the first job. A signal that comes between two jobs counts for the second one.
 prepare_job() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
     trap 'rm -rf "$folder"' EXIT
     export MILLRACE_STATUS_FILE=$folder/status
+    caught='' mpirun=''
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)
@@ -254,13 +257,14 @@ prepare_job() {
 run_job() {
     status=0
     rm -f "$folder"/*
-    rank_0='' job_id='' started=no caught='' n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
+    rank_0='' job_id='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
     start_job
     watch_job
     ((status)) || wait "$mpirun" || status=$?
+    mpirun='' # another process may have its number now
     kill_children
     end_filter
     find_status

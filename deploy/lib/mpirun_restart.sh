@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
-# deploy/lib/mpirun_restart.sh - starts a job again when rank 0 was killed: nothing else can answer for it. The other
-# ranks end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is over.
+# deploy/lib/mpirun_restart.sh - starts a job again when rank 0 or mpirun was killed: no other rank can answer for rank 0,
+# and all end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is over.
 # SPDX-License-Identifier: Apache-2.0
 
 RESTARTS=5         # at most so many by default ...
@@ -19,9 +19,16 @@ choose_restarts() {
     restarts=0 # another command would begin its output anew
 }
 
-# Whether rank 0 was killed while nobody wanted the job to end.
+# Whether rank 0 or mpirun was killed while nobody wanted the job to end. A second signal kills a rank 0 that is ending.
 was_killed() {
-    [[ $started == yes && ! $caught && $failed == no && ! -e $MILLRACE_STATUS_FILE ]]
+    [[ $started == yes && ! $caught && $failed == no && ! -e $MILLRACE_STATUS_FILE &&
+        ! -e $MILLRACE_STATUS_FILE.ending ]]
+}
+
+# Sets killed to what was killed. With recovery, mpirun returns no status of a killed rank; its own is that of a signal.
+find_killed() {
+    killed='rank 0'
+    [[ $recovery == no ]] || ((status <= 128 || asked_ms != 0)) || killed=mpirun
 }
 
 # Sets recent to the times of the restarts that still count.
@@ -33,15 +40,22 @@ forget_old_restarts() {
     recent=("${kept[@]}")
 }
 
-# Waits before a restart. A signal ends the wait and the job. There is nothing that SIGHUP could renew.
+# on_early_signal STATUS: there is no job that the signal could end.
+on_early_signal() {
+    caught=$1
+    echo >&"$wake"
+}
+
+# Waits before a restart. A signal ends the wait and the job. A server ignores SIGHUP, which has nothing to renew.
 wait_to_restart() {
     local wait_s=$((1 << ${#recent[@]})) end
     ((wait_s <= LONGEST_WAIT_S)) || wait_s=$LONGEST_WAIT_S
-    say "rank 0 was killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
+    trap 'on_early_signal 130' INT
+    trap 'on_early_signal 143' TERM
+    trap 'on_early_signal 143' HUP
+    [[ ${command[0]} != serve ]] || trap '' HUP
+    say "$killed was killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
 $((RESTARTS_IN_S / 60)) min"
-    trap 'caught=130' INT
-    trap 'caught=143' TERM
-    trap '' HUP
     end=$((now + wait_s * 1000))
     while [[ ! $caught ]] && ((now < end)); do
         pause
@@ -56,11 +70,12 @@ run_jobs() {
     while true; do
         run_job
         was_killed || exit "$status"
+        find_killed
         read_clock
         forget_old_restarts
         if ((${#recent[@]} >= restarts)); then
             ((restarts == 0)) ||
-                say "error: rank 0 was killed, and the job was started again $restarts times in the last \
+                say "error: $killed was killed, and the job was started again $restarts times in the last \
 $((RESTARTS_IN_S / 60)) min" "if the system lacked memory, dmesg says so"
             exit "$status"
         fi

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -175,6 +176,41 @@ class Restart(unittest.TestCase):
                 wait_until_ready(port)
             job.process.send_signal(signal.SIGTERM)
             self.check_end(job, 143 if waits else 0)
+
+    def test_signal_between_jobs(self):
+        """SIGTERM after the wait and before mpirun runs again, while the files of the last job are removed."""
+        calls = os.path.join(self.folder, "calls")
+        path = os.path.join(self.folder, "rm")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write("#!/bin/sh\necho >>%s\nsleep 0.5\nexec %s \"$@\"\n" % (calls, shutil.which("rm")))
+        os.chmod(path, 0o755)
+        job = self.start(2, [], ["serve", DEMO, "--port", "0"],
+                         {"PATH": self.folder + os.pathsep + os.environ["PATH"]})
+        wait_for_word(job, b"loaded ")
+        os.remove(calls)
+        kill(job.rank_pid(0))
+        end = time.monotonic() + LIMIT_S
+        while not os.path.exists(calls) and time.monotonic() < end:
+            time.sleep(0.01)
+        job.process.send_signal(signal.SIGTERM)
+        self.check_end(job, 143)
+
+    def test_second_signal(self):
+        """Two signals to rank 0 itself: the second one kills it while it waits for an open answer."""
+        port = free_port()
+        job = self.start(2, [], ["serve", DEMO, "--port", str(port)])
+        pid = job.rank_pid(0)
+        wait_until_ready(port)
+        kill(job.rank_pid(1), signal.SIGSTOP)
+        body = b'{"prompt": "Once", "max_tokens": 24}'
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.3)
+            kill(pid, signal.SIGTERM)
+            wait_for_word(job, b"SIGTERM: ending, 1 request")
+            kill(pid, signal.SIGTERM)
+            self.assertNotIn("starts again", self.check_end(job, 1))
 
     def test_no_restart(self):
         """Other commands, errors that rank 0 has told, a service manager above, and where the user says so."""

@@ -19,7 +19,7 @@ WRAPPER = os.path.join(HERE, "..", "..", "deploy", "millrace-mpirun")
 LIMIT_S = 60
 PROGRAM = """#!/bin/sh
 case "$1 $2" in
-"generate --help" | "bench --help") exit 0 ;;
+"generate --help" | "bench --help" | "serve --help" | "batch --help") exit 0 ;;
 *" --help") exit 2 ;;
 esac
 rank=$OMPI_COMM_WORLD_RANK
@@ -37,7 +37,7 @@ class Case(unittest.TestCase):
         shutil.rmtree(cls.folder)
 
     def script(self, text):
-        """A program in place of millrace with the commands generate and bench; $rank is set, the command is gone."""
+        """A program in place of millrace with four of its commands; $rank is set, the command is gone."""
         path = os.path.join(self.folder, "millrace")
         with open(path, "w", encoding="utf-8") as f:
             f.write(PROGRAM + text + "\n")
@@ -211,6 +211,63 @@ class Ends(Case):
             self.assertEqual((done.status, done.stderr), (0, b""), str(done))
         done = self.run_job(None, "-n", "2", "generate", "/nowhere.gguf", "-p", "Once")
         self.assertEqual((done.status, len(done.stderr.splitlines())), (1, 1), str(done))
+
+
+class Restarts(Case):
+    """Rank 0 is killed. The jobs have one rank, which says where it is."""
+    BEGIN = 'echo "$$ here" >"$MILLRACE_STATUS_FILE.pid"\nsleep 0.5\n'
+
+    def start_killed(self, command):
+        """A job that waits to be started again, and what it has said."""
+        job = self.start(self.BEGIN + "kill -9 $$", "-n", "1", command)
+        said = b""
+        while b"starts again in 1 s" not in said:
+            line = job.process.stderr.readline()
+            self.assertTrue(line, said)
+            said += line
+        return job, said.decode()
+
+    def test_signals(self):
+        """A signal ends the wait. For a batch, SIGHUP is SIGTERM; a server has nothing to renew and goes on."""
+        for command, number, status in (("serve", signal.SIGINT, 130), ("batch", signal.SIGTERM, 143),
+                                        ("batch", signal.SIGHUP, 143)):
+            job, said = self.start_killed(command)
+            self.assertIn("rank 0 was killed", said)
+            job.process.send_signal(number)
+            done = job.wait(20)
+            self.assertEqual((done.status, done.left, b"restart 2" in done.stderr), (status, [], False), str(done))
+        job, _ = self.start_killed("serve")
+        job.process.send_signal(signal.SIGHUP)
+        line = b"-"
+        while line and b"restart 2" not in line:
+            line = job.process.stderr.readline()
+        job.process.send_signal(signal.SIGTERM)
+        self.assertIn(b"restart 2", line)
+        self.assertEqual(job.wait(20).status, 143)
+
+
+    def test_end_in_order(self):
+        """Rank 0 was told to end, and a second signal has killed it: nobody wants it back."""
+        done = self.run_job(self.BEGIN + '>"$MILLRACE_STATUS_FILE.ending"\nkill -15 $$', "-n", "1", "serve")
+        self.assertEqual((done.status, b"starts again" in done.stderr), (1, False), str(done))
+
+    def test_mpirun_killed(self):
+        job = self.start(self.BEGIN + "exec sleep 20", "-n", "1", "serve")
+        job.rank_pid(0)
+        line = b"-"
+        while line and b"rank 0 is process" not in line:
+            line = job.process.stderr.readline()
+        with open("/proc/%d/task/%d/children" % (job.process.pid, job.process.pid), encoding="ascii") as f:
+            for child in f.read().split():
+                with open("/proc/%s/comm" % child, encoding="ascii") as name:
+                    if name.read() == "mpirun\n":
+                        os.kill(int(child), signal.SIGKILL)
+        while line and b"starts again" not in line:
+            line = job.process.stderr.readline()
+        job.process.send_signal(signal.SIGTERM)
+        done = job.wait(20)
+        self.assertIn(b"mpirun was killed: the job starts again", line, str(done))
+        self.assertEqual(done.status, 143, str(done))
 
 
 class Network(Case):
