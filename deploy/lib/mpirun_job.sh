@@ -227,6 +227,7 @@ watch_job() {
 # a lost host. Then the status of rank 0 counts.
 find_status() {
     local answer=''
+    mpirun_status=$status
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
     if [[ $failed == yes || -s $folder/errors || ($recovery == no && $started == no) ]]; then
@@ -237,6 +238,7 @@ find_status() {
         say "error: rank 0 left no exit status; that of mpirun is $status" "a rank was killed, or a host was lost"
     fi
     if [[ $recovery == yes || $caught || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
+        [[ $recovery == no ]] || status=1
         status=${answer:-$((status ? status : 1))}
     fi
 }

@@ -28,7 +28,7 @@ was_killed() {
 # Sets killed to what was killed. With recovery, mpirun returns no status of a killed rank; its own is that of a signal.
 find_killed() {
     killed='rank 0'
-    [[ $recovery == no ]] || ((status <= 128 || asked_ms != 0)) || killed=mpirun
+    [[ $recovery == no ]] || ((mpirun_status <= 128 || asked_ms != 0)) || killed=mpirun
 }
 
 # Sets recent to the times of the restarts that still count.
