@@ -24,7 +24,7 @@ SHAPE = ["--layers", "24", "--width", "512", "--ff", "2048", "--heads", "8", "--
 NUMBERS = ["millrace_epoch", "millrace_recoveries_total", "millrace_memory_missing_bytes"]
 ENTER = 'eval group=\\$GROUP_$OMPI_COMM_WORLD_RANK; echo $$ > "$group/cgroup.procs" && exec "$@"'
 # Two ranks have room for the demo model, one does not.
-SMALL = ["--mem", "11M", "--ctx", "512", "--sequences", "32"]
+SMALL = ["--mem", "6M", "--ctx", "512", "--sequences", "32"]
 
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
