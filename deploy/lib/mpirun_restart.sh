@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
-# deploy/lib/mpirun_restart.sh - starts a job again when rank 0 or mpirun was killed: no other rank can answer for rank 0,
-# and all end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is over.
+# deploy/lib/mpirun_restart.sh - starts a job again when rank 0 or mpirun was killed: no other rank can answer for
+# rank 0, and all end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is
+# over.
 # SPDX-License-Identifier: Apache-2.0
 
 RESTARTS=5         # at most so many by default ...
