@@ -61,6 +61,7 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     size_t *prefix = layer_prefix(g, info);
     if (!prefix)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to plan %" PRId32 " layers", info->n_layers);
+    *out = (mr_plan){0};
     /* Bisection for the smallest limit with which a cut exists. */
     size_t low = 0, high = range_cost(g, info, prefix, 0, info->n_layers);
     while (low < high) {
@@ -73,7 +74,6 @@ mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *info, int32_t n
     bool found = cut_within(g, info, prefix, n_stages, low, out);
     mr_free(prefix);
     MR_ASSERT(found);
-    out->synthetic = false;
     mr_plan_weigh(g, info, out);
     return MR_OK;
 }
@@ -83,6 +83,7 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
     if (n < 0 || n >= MR_MAX_STAGES)
         return mr_err_set(err, MR_E_INVALID, "a cut at %" PRId32 " places; hint: 0 to %d", n, MR_MAX_STAGES - 1);
     int32_t before = 0;
+    *out = (mr_plan){0};
     for (int32_t i = 0; i < n; i++) {
         if (first_layers[i] <= before || first_layers[i] >= info->n_layers)
             return mr_err_set(err, MR_E_INVALID,
@@ -96,7 +97,6 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
         out->stages[s] = (mr_plan_stage){.first = first, .last = last, .rank = s};
     }
     out->n_stages = n + 1;
-    out->synthetic = false;
     mr_plan_weigh(g, info, out);
     return MR_OK;
 }
