@@ -25,6 +25,7 @@ filter() {
     trap '' INT TERM HUP
     exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
         -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
+        -e '/^\[warn\] Epoll /d' \
         -e "/$of_rank/{" -e x -e "/$of_rank/{" -e x -e d -e '}' -e x -e "w $folder/ends" -e '}' \
         -e '/^millrace: warning: rank 0 on .* was interrupted/h' \
         -e "/^millrace: warning: rank [0-9]+ ends: rank 0 on /w $folder/leaves" \
@@ -137,9 +138,22 @@ find_children() {
     read -r -d '' -a children < <(cat "/proc/$mpirun/task/"*/children 2>/dev/null) || true
 }
 
+# Whether rank 0 was killed before this script knew its process: this is the only host, and other ranks run here. mpirun
+# starts rank 0 first. Without recovery, mpirun ends the other ranks itself.
+is_rank_0_missing() {
+    local pid files=() ranks
+    [[ ! $rank_0 && ! -e $MILLRACE_STATUS_FILE && $recovery == yes && ${#hosts[@]} -le 1 ]] || return 1
+    find_children
+    for pid in "${children[@]}"; do
+        files+=("/proc/$pid/environ")
+    done
+    ranks=$(grep -hzx 'OMPI_COMM_WORLD_RANK=[0-9]*' "${files[@]:-/dev/null}" 2>/dev/null | tr '\0' ' ') || true
+    [[ $ranks && " $ranks" != *' OMPI_COMM_WORLD_RANK=0 '* ]]
+}
+
 # Whether rank 0 was killed.
 has_rank_0_died() {
-    [[ $rank_0 && ! -e $MILLRACE_STATUS_FILE ]] && ! kill -0 "$rank_0" 2>/dev/null
+    is_rank_0_missing || { [[ $rank_0 && ! -e $MILLRACE_STATUS_FILE ]] && ! kill -0 "$rank_0" 2>/dev/null; }
 }
 
 # Whether the others have left rank 0 because it is stopped. On another host, where that cannot be seen, it may also be
@@ -150,7 +164,7 @@ is_rank_0_left() {
 
 # Whether rank 0 has ended or was left, or a rank or mpirun has said why the job ends.
 is_ending() {
-    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || is_rank_0_left ||
+    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || is_rank_0_left || is_rank_0_missing ||
         { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
 }
 
@@ -217,7 +231,7 @@ watch_job() {
         relay_signals
         find_rank_0
         [[ $started == yes ]] || watch_start
-        ! is_ending || end_job
+        if is_ending; then end_job; else end_ms=0; fi
         ((asked_ms == 0 || now - asked_ms < KILL_AFTER_MS)) || kill_job
     done
 }
