@@ -188,7 +188,7 @@ class WrongUse(Case):
 
     def test_memory(self):
         """Sequences that waited for each other would not be measured at once."""
-        self.bad(1, ["--mem", "KV cache"], "bench", self.model, *SHORT, "-b", "4", "--mem", "1M")
+        self.bad(1, ["--mem", "KV cache"], "bench", self.model, *SHORT, "-b", "4", "--mem", "200K")
 
     def test_missing_file(self):
         self.bad(1, ["nothing.gguf", "No such file"], "bench", self.path("nothing.gguf"))
