@@ -244,7 +244,9 @@ find_status() {
     mpirun_status=$status
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
-    if [[ $failed == yes || -s $folder/errors || ($recovery == no && $started == no) ]]; then
+    if ((mpirun_status == 128 + 11 && ! asked_ms)) && ! grep -q '^millrace: error: ' "$folder/errors" 2>/dev/null; then
+        say "error: mpirun itself has crashed while it ended the job" "a rank was killed, or a host was lost"
+    elif [[ $failed == yes || -s $folder/errors || ($recovery == no && $started == no) ]]; then
         :
     elif ((asked_ms && ${answer:-0})) && [[ ! $caught ]]; then
         say "error: rank 0 has failed with status $answer, and mpirun did not pass on why"
