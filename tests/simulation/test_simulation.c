@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "tests/simulation/run.h"
+#include "tests/support/share.h"
 
 enum { DAILY_SEEDS = 2200, DAILY_S = 100, TWICE = 20 };
 
@@ -190,8 +191,9 @@ int main(int argc, char **argv) {
     } else {
         run_regressions();
         run_twice();
-        int64_t n = run_seeds(1, DAILY_SEEDS, DAILY_S);
-        if (n < DAILY_SEEDS)
+        const int64_t n_seeds = DAILY_SEEDS / share_get();
+        int64_t n = run_seeds(1, n_seeds, DAILY_S);
+        if (n < n_seeds)
             printf("the time was enough for %lld seeds\n", (long long)n);
     }
     run_end();
