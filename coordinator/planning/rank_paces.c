@@ -1,4 +1,4 @@
-/* coordinator/planning/rank_paces.c - sums of measured and predicted seconds for each rank, and facts scaled by them. */
+/* coordinator/planning/rank_paces.c - sums of measured and predicted seconds of each rank, and scaled facts. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/planning/rank_paces.h"
 

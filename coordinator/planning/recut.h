@@ -25,7 +25,7 @@ typedef struct mr_recut {
 /* What a look has found. */
 typedef struct mr_recut_offer {
     double present_rate, best_rate; /* tokens per second, by what was learned */
-    double cost_s; /* of the change: the stages load layers, and compute the live sequences again */
+    double cost_s;                  /* of the change: the stages load layers, and compute the live sequences again */
 } mr_recut_offer;
 
 /* look_ns > 0. */

@@ -23,9 +23,9 @@ static const int64_t REST_NS = MR_NS_PER_S;
 /* What is known of a rank beside its pace. */
 typedef struct rank_notes {
     mr_suspicion suspicion;
-    bool stays;       /* it is suspected, and keeps its layers: no other rank can take them */
-    double lately;    /* measured over predicted seconds of the latest report; 0: none in this epoch */
-    int64_t n_steps;  /* reported in this epoch */
+    bool stays;      /* it is suspected, and keeps its layers: no other rank can take them */
+    double lately;   /* measured over predicted seconds of the latest report; 0: none in this epoch */
+    int64_t n_steps; /* reported in this epoch */
 } rank_notes;
 
 struct session_recut {
@@ -113,7 +113,8 @@ void session_recut_learn(mr_session *s) {
 static double predicted_s(const mr_session *s, int32_t stage, double rows) {
     const mr_plan_prediction *p = s->facts.prediction;
     double n_live = s->job ? mr_job_get_stats(s->job).n_live : rows;
-    double output = stage + 1 < s->plan.n_stages ? 0 : mr_step_times_at(&p->times.output, n_live < rows ? n_live : rows);
+    double output =
+        stage + 1 < s->plan.n_stages ? 0 : mr_step_times_at(&p->times.output, n_live < rows ? n_live : rows);
     return mr_step_times_at(&p->stages[stage], rows) + output;
 }
 
@@ -368,9 +369,10 @@ void session_recut_note_epoch(mr_session *s) {
 mr_status mr_session_recut(mr_session *s, bool *out_asked, char text[MR_ERR_TEXT_BYTES], mr_err *err) {
     struct session_recut *r = recut_of(s);
     if (!r || !r->looks)
-        return mr_err_set(err, MR_E_UNSUPPORTED,
-                          "this server does not look for better plans; hint: --recover --recut 5, under mpirun, without "
-                          "--cut and --stages");
+        return mr_err_set(
+            err, MR_E_UNSUPPORTED,
+            "this server does not look for better plans; hint: --recover --recut 5, under mpirun, without "
+            "--cut and --stages");
     mr_mutex_lock(&s->recovery.lock);
     mr_recut_offer offer = r->offer;
     mr_mutex_unlock(&s->recovery.lock);

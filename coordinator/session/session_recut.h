@@ -17,7 +17,7 @@ void session_recut_deinit(mr_session *s);
 
 /* As mr_job_config.on_step_sums; ctx is the session. */
 void session_recut_add(void *ctx, const Millrace__StepSums *sums);
-/* Whether the plan is to be changed: there is a faster one, or a suspected rank has layers that another one can take. */
+/* Whether the plan is to be changed: there is a faster one, or a suspected rank has layers that others can take. */
 bool session_recut_is_due(mr_session *s);
 /* Takes over what session_recut_is_due has found. Returns whether there was anything. */
 bool session_recut_take(mr_session *s);

@@ -165,9 +165,10 @@ typedef struct arguments {
 static bool read_arguments(int argc, char **argv, arguments *a) {
     const struct {
         const char *name, **at;
-    } texts[] = {{"--seeds", &a->seeds}, {"--from", &a->from},         {"--seconds", &a->seconds},
-                 {"--seed", &a->seed},   {"--scenario", &a->scenario}, {"--kill", &a->kill},
-                 {"--slow", &a->slow},   {"--slow-seeds", &a->slow_seeds}};
+    } texts[] = {{"--seeds", &a->seeds},       {"--from", &a->from},
+                 {"--seconds", &a->seconds},   {"--seed", &a->seed},
+                 {"--scenario", &a->scenario}, {"--kill", &a->kill},
+                 {"--slow", &a->slow},         {"--slow-seeds", &a->slow_seeds}};
     for (int i = 1; i < argc; i++) {
         bool known = false;
         a->traces = a->traces || strcmp(argv[i], "--trace") == 0;
