@@ -85,6 +85,8 @@ typedef struct mr_job_config {
     /* Called by mr_job_create and by turns when a stage is lost or has failed, with the error that they would return
      * otherwise. MR_OK: it has restarted or paused the job. Else they return its error. NULL: the job cannot go on. */
     mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
+    /* Called with each stage's report of the times of its steps; ctx is recover_ctx. May be NULL. */
+    void (*on_step_sums)(void *ctx, const Millrace__StepSums *sums);
     /* Asked once in a turn: true: recover is called with MR_OK, and may restart the job on purpose. May be NULL. */
     bool (*wants_restart)(void *ctx);
     void *recover_ctx;

@@ -102,6 +102,8 @@ static mr_status note_use_counts(mr_job *job, const Millrace__UseCounts *m, mr_e
 static void note_step_sums(mr_job *job, const Millrace__StepSums *s) {
     bool is_short = mr_scheduler_micro_batches(job->epoch.scheduler) <= job->epoch.plan.n_stages;
     mr_learned_times_add(job->epoch.times, s, is_short);
+    if (job->config.on_step_sums)
+        job->config.on_step_sums(job->config.recover_ctx, s);
     /* Only after the last stage's report: to choose a cut anew takes time. */
     if ((int32_t)s->stage + 1 == job->epoch.plan.n_stages)
         mr_scheduler_set_times(job->epoch.scheduler, mr_learned_times_get(job->epoch.times));

@@ -12,6 +12,7 @@
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/synthetic_plan.h"
 #include "engine/base/clock.h"
@@ -95,9 +96,11 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
                           "--cut names the first layers of %" PRId32 " stages, --stages is %" PRId64
                           "; hint: one of the two is enough",
                           cut->n + 1, stages->number);
-    mr_status spares = session_spares_check(s, err);
-    if (spares != MR_OK)
-        return spares;
+    mr_status fits = session_spares_check(s, err);
+    if (fits == MR_OK)
+        fits = session_recut_check(s, err);
+    if (fits != MR_OK)
+        return fits;
     if (s->facts.plan_from.has_plan)
         return take_plan(s, err);
     int32_t n_ranks = mr_session_facts_n_ranks(s), n = mr_session_facts_usual_stages(s);
@@ -423,6 +426,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .on_step = s->on_step,
                             .on_step_ctx = s->on_step_ctx,
                             .recover = s->recovery.is_on ? session_recover : NULL,
+                            .on_step_sums = s->recovery.recut ? session_recut_add : NULL,
                             .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,
                             .recover_ctx = s,
                             .interrupted = s->interrupted ? s->interrupted : mr_session_cluster_ended};

@@ -6,6 +6,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
@@ -36,12 +37,13 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
     if (!r->has_failed || !r->is_drained || !r->wishes || !r->lacks_memory || !r->n_signals)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for %zu ranks", n);
     mr_mutex_init(&r->lock);
+    r->is_on = true;
     mr_status status = session_layers_init(s, err);
-    r->is_on = status == MR_OK;
-    return status;
+    return status == MR_OK ? session_recut_init(s, err) : status;
 }
 
 void session_recovery_deinit(mr_session *s) {
+    session_recut_deinit(s);
     session_layers_deinit(s);
     mr_free(s->recovery.has_failed);
     mr_free(s->recovery.is_drained);
@@ -56,11 +58,10 @@ void session_recovery_deinit(mr_session *s) {
 
 static bool takes_part(const mr_session *s, int32_t rank) {
     return !mr_session_cluster_is_lost(&s->cluster, rank) && !s->recovery.has_failed[rank] &&
-           !s->recovery.is_drained[rank];
+           !s->recovery.is_drained[rank] && !session_recut_leaves_out(s, rank);
 }
 
-/* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
-static int32_t find_ranks(const mr_session *s, int32_t *out) {
+int32_t session_recovery_ranks(const mr_session *s, int32_t *out) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
         if (takes_part(s, i))
@@ -135,6 +136,8 @@ static void note_recovered(mr_session *s, int64_t start_ns) {
 const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
     if (mr_session_cluster_is_lost(&s->cluster, rank))
         return "lost";
+    if (session_recut_suspects(s, rank))
+        return "suspect";
     for (int32_t i = 0; i < s->plan.n_stages && !mr_session_is_starved(s); i++)
         if (s->plan.stages[i].rank == rank)
             return "stage";
@@ -198,7 +201,8 @@ bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
     take_signals(s);
     session_spares_hear(s);
-    return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s);
+    return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s) ||
+           session_recut_is_due(s);
 }
 
 /* Takes over what was asked for; returns whether that changes who takes part. */
@@ -254,7 +258,7 @@ mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n
     part_of_facts part;
     mr_planner_config config = s->facts.planner;
     config.kv_tokens = kv_tokens;
-    mr_status status = take_part(s->facts.known, living, n, &part, err);
+    mr_status status = take_part(config.facts, living, n, &part, err);
     config.facts = &part.facts;
     if (status == MR_OK) /* matrices that are repacked cannot stay in the file now */
         status =
@@ -266,9 +270,9 @@ mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n
     return status;
 }
 
-/* Plans for the ranks living[n], with room for kv_tokens tokens at least. */
-static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_err *err) {
-    mr_plan plan;
+mr_status session_recovery_propose(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *out,
+                                   mr_err *err) {
+    mr_plan plan = {0};
     const int32_t *all = living;
     int32_t n_all = n, some[MR_MAX_STAGES];
     n = session_spares_leave_out(s, living, n, some);
@@ -287,8 +291,20 @@ static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, in
     status = session_layers_keep(s, all, n_all, kv_tokens, &plan, err);
     if (status == MR_OK && s->facts.known && !s->facts.is_solved)
         status = mr_planner_use_devices(&config, &plan, err);
+    if (status == MR_OK)
+        *out = plan;
+    return status;
+}
+
+/* Plans for the ranks living[n], with room for kv_tokens tokens at least. */
+static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_err *err) {
+    mr_plan plan;
+    session_recut_learn(s);
+    mr_status status = session_recovery_propose(s, living, n, kv_tokens, &plan, err);
     if (status != MR_OK)
         return status;
+    mr_planner_config config = s->facts.planner;
+    config.kv_tokens = kv_tokens;
     if (s->facts.known)
         fit_blocks(s, &config, &plan);
     mr_plan_weigh(s->gguf, &s->info, &plan);
@@ -371,6 +387,8 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
         session_starve_end(s);
     if (status == MR_OK)
         session_layers_loaded(s);
+    if (status == MR_OK)
+        session_recut_note_epoch(s);
     return status;
 }
 
@@ -426,9 +444,10 @@ static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
 
 /* Takes the drained ranks again, because no other rank is left. Returns how many take part. */
 static int32_t undrain_all(mr_session *s, int32_t *ranks) {
+    (void)session_recut_forgive(s);
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
         end_drain(s, i);
-    int32_t n = find_ranks(s, ranks);
+    int32_t n = session_recovery_ranks(s, ranks);
     if (n > 0)
         mr_output_warning("no other rank is left: drained ranks get layers again");
     return n;
@@ -446,20 +465,28 @@ static mr_status starve(mr_session *s, mr_job *job, const int32_t *ranks, int32_
     return MR_OK;
 }
 
+static mr_status plan_again_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
+    *out_n = session_recovery_ranks(s, ranks);
+    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, err)
+                      : mr_err_set(err, MR_E_NO_MEMORY, "no other rank may hold layers and has memory for them");
+}
+
 /* Makes a plan of the ranks that may hold layers. If there is too little memory, looks what is free when all stages
  * have ended. *out_n: how many ranks there are; 0: none. */
 static mr_status plan_for_living(mr_session *s, mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
-    int32_t n = find_ranks(s, ranks);
+    int32_t n = session_recovery_ranks(s, ranks);
     if (n == 0)
         n = undrain_all(s, ranks);
     *out_n = n;
     if (n == 0)
         return MR_E_NO_MEMORY;
     mr_status status = plan_again(s, job, ranks, n, err);
+    if (status == MR_E_NO_MEMORY && session_recut_forgive(s))
+        status = plan_again_for_some(s, job, ranks, out_n, err);
     if (status != MR_E_NO_MEMORY)
         return status;
     session_starve_ask(s, job);
-    *out_n = n = find_ranks(s, ranks);
+    *out_n = n = session_recovery_ranks(s, ranks);
     return n > 0 ? plan_again(s, job, ranks, n, err) : status;
 }
 
@@ -471,24 +498,19 @@ static bool lacks_memory(const mr_session *s) {
     return any;
 }
 
-static mr_status plan_again_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
-    *out_n = find_ranks(s, ranks);
-    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, err)
-                      : mr_err_set(err, MR_E_NO_MEMORY, "no other rank may hold layers and has memory for them");
-}
-
 /* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
  * present state goes on. */
 static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
-    bool changes = take_wishes(s);
+    bool changes = take_wishes(s), moves = session_recut_take(s);
     int32_t n;
     *out_goes_on = false;
     if (!mr_session_is_starved(s)) {
-        *out_goes_on = !changes;
-        mr_status status = changes ? plan_again_for_some(s, job, ranks, &n, err) : MR_OK;
+        *out_goes_on = !changes && !moves;
+        mr_status status = changes || moves ? plan_again_for_some(s, job, ranks, &n, err) : MR_OK;
         if (status == MR_OK)
             return MR_OK;
         *out_goes_on = true;
+        session_recut_refuse(s);
         return refuse_wishes(s, err);
     }
     session_starve_forgive(s);

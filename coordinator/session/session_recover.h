@@ -19,6 +19,12 @@ MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, 
  * blocks that fit it. */
 MR_MUST_USE mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
                                              mr_plan *out, mr_err *err);
+/* The same, with a preference for layers that the ranks hold, and without spares: the plan of a recovery. Without
+ * measured facts, layers are balanced by their bytes. */
+MR_MUST_USE mr_status session_recovery_propose(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
+                                               mr_plan *out, mr_err *err);
+/* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
+int32_t session_recovery_ranks(const mr_session *s, int32_t *out);
 /* As mr_job_config.wants_restart: whether there are such wishes. */
 bool session_wants_restart(void *ctx);
 
@@ -29,7 +35,8 @@ MR_MUST_USE mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains,
 
 /* Any thread, from mr_session_start to mr_session_close: what was done so far. */
 void mr_session_get_recovered(mr_session *s, mr_session_recovered *out);
-/* What a rank is for now: "stage", "spare", "drained", "failed" or "lost". For the main thread, with --recover. */
+/* What a rank is for now: "stage", "spare", "suspect", "drained", "failed" or "lost". For the main thread,
+ * with --recover. */
 const char *mr_session_rank_state(const mr_session *s, int32_t rank);
 
 #endif

@@ -8,10 +8,12 @@
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/job/job_internal.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_recut.h"
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "tests/simulation/session_stand_in.h"
+#include "tests/simulation/slow_rank.h"
 #include "worker/lobby/lobby.h"
 
 enum {
@@ -250,6 +252,10 @@ static void session_begin(run *r, rng *draws) {
     s->on_recovery_ctx = r;
     int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
     must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
+    if (r->config->slow_times > 0) {
+        slow_rank_plan();
+        r->result.slow_layers_first = slow_rank_layers();
+    }
     must(r, session_recovery_init(s, &err), &err);
     must(r, mr_roll_call_create(mr_session_cluster_channel(&s->cluster), s->cluster.n_ranks, &s->cluster.roll, &err),
          &err);
@@ -274,6 +280,7 @@ static void job_begin_with(run *r) {
                                   .grammars = sc->grammars,
                                   .recover = s->recovery.is_on ? session_recover : NULL,
                                   .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,
+                                  .on_step_sums = s->recovery.recut ? session_recut_add : NULL,
                                   .recover_ctx = s};
     must(r, mr_job_create(&config, &s->job, &err), &err);
     s->is_loaded = true;
@@ -332,6 +339,8 @@ static void run_coordinator(void *ctx) {
     job_begin_with(r);
     run_turns(r);
     r->is_over = true;
+    if (r->config->slow_times > 0)
+        r->result.slow_layers_last = slow_rank_layers();
     mr_job_destroy(s->job);
     mr_roll_call_dismiss(s->cluster.roll, true, r->world->now_ns + MR_NS_PER_S);
     mr_roll_call_destroy(s->cluster.roll);
@@ -370,7 +379,10 @@ static void check_run(run *r) {
 }
 
 static void name_run(const run_config *c, char out[96]) {
-    if (c->kill_at > 0)
+    if (c->slow_times > 0)
+        snprintf(out, 96, "--seed %llu --scenario %s --slow %d%s", (unsigned long long)c->seed,
+                 scenario_at(c->scenario)->name, (int)c->slow_times, c->has_faults ? " --faults" : "");
+    else if (c->kill_at > 0)
         snprintf(out, 96, "--kill %d,%lld --scenario %s", (int)c->victim, (long long)c->kill_at,
                  scenario_at(c->scenario)->name);
     else
@@ -402,7 +414,10 @@ run_result run_one(const run_config *config) {
     session_stand_in(r->world, r->net);
     draw_clients(r);
     int32_t n_messages = STAGE_MESSAGES * (n_ranks < MAX_STAGES ? n_ranks : MAX_STAGES);
-    if (!config->is_calm && config->kill_at == 0)
+    if (config->slow_times > 0)
+        slow_rank_begin(r->world, &r->session, (int32_t)(config->seed % (uint64_t)n_ranks), config->slow_times);
+    bool has_faults = config->slow_times == 0 || config->has_faults;
+    if (!config->is_calm && config->kill_at == 0 && has_faults)
         r->faults = faults_draw(config->seed, n_ranks, scenario_at(config->scenario)->n_clients, n_messages);
     else
         r->faults.spared = config->kill_at > 0 && config->victim == 0;
@@ -411,6 +426,7 @@ run_result run_one(const run_config *config) {
     r->world->actors[n_ranks].slice_ns = 2000;
     world_begin(r->world, n_ranks, run_coordinator, r);
     world_run(r->world);
+    slow_rank_end();
     check_run(r);
     if (mr_mem_get_stats().live_bytes != held_bytes)
         world_fail(r->world, "%zu bytes of pages are held after the run, %zu before", mr_mem_get_stats().live_bytes,

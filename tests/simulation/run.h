@@ -17,6 +17,10 @@ typedef struct run_config {
     /* Kills rank victim at its kill_at-th message, and nothing else; 0: the faults of the seed. */
     int32_t victim;
     int64_t kill_at;
+    /* The ranks were measured, and one of them is so many times slower than its facts; 0: off. Without other faults
+     * unless has_faults. */
+    int32_t slow_times;
+    bool has_faults;
 } run_config;
 
 typedef struct run_result {
@@ -24,6 +28,7 @@ typedef struct run_result {
     int64_t n_events, n_messages, n_sent_by_victim;
     int32_t n_recoveries, n_faults[FAULT_KINDS], n_stuck;
     int32_t most_requests, most_waiting;
+    int32_t slow_layers_first, slow_layers_last; /* of the slow rank: in the first plan, and in the last one */
 } run_result;
 
 /* The undisturbed runs of all scenarios. Call first. */

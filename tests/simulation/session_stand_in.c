@@ -7,6 +7,7 @@
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
 #include "engine/base/mem.h"
+#include "tests/simulation/slow_rank.h"
 
 static world *the_world;
 static net *the_net;
@@ -105,7 +106,7 @@ mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *e
 
 int64_t mr_options_number(const mr_options *o, mr_option_id id) {
     (void)o;
-    return id == MR_OPTION_RECOVER;
+    return id == MR_OPTION_RECUT ? slow_rank_look_s() : id == MR_OPTION_RECOVER;
 }
 
 static void note(const char *format, va_list args) {

@@ -221,6 +221,10 @@ void world_wait(world *w, int32_t actor, int64_t deadline_ns) {
     fibre_pause();
 }
 
+void world_spend(world *w, int64_t ns) {
+    set_time(w, w->now_ns + ns);
+}
+
 void world_notify(world *w, int32_t actor) {
     w->actors[actor].has_event = true;
 }

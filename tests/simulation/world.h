@@ -80,6 +80,8 @@ void world_run(world *w);
 
 /* From inside the actor: waits until an event, or until the deadline. */
 void world_wait(world *w, int32_t actor, int64_t deadline_ns);
+/* From inside the actor: time passes while it works. */
+void world_spend(world *w, int64_t ns);
 /* Ends the wait of an actor. */
 void world_notify(world *w, int32_t actor);
 /* From inside the actor, in each call of its channel that does not wait: a loop that never waits lets others run. */

@@ -12,6 +12,7 @@
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/mem.h"
@@ -27,7 +28,8 @@ typedef enum fixed_endpoint {
     STATE,
     PAGE,
     DRAIN,
-    UNDRAIN
+    UNDRAIN,
+    RECUT
 } fixed_endpoint;
 
 static void no_memory(mr_http_answer *out) {
@@ -328,6 +330,21 @@ static void answer_drain(mr_serve *s, const mr_http_request *request, bool drain
         answer_json(out, json_pack("{s:i, s:b}", "rank", (int)rank, "drains", drains));
 }
 
+/* Answers by the latest look for a better plan. */
+static void answer_recut(mr_serve *s, mr_http_answer *out) {
+    char text[MR_ERR_TEXT_BYTES];
+    bool is_asked;
+    mr_err err;
+    if (serve_refuse(s, out))
+        return;
+    if (mr_session_recut(&s->session, &is_asked, text, &err) != MR_OK)
+        mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, err.text);
+    else if (!is_asked)
+        mr_http_answer_error(out, MR_ERROR_NO_BETTER_PLAN, text);
+    else
+        answer_json(out, json_pack("{s:b, s:s}", "recuts", 1, "text", text));
+}
+
 static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {
     mr_serve *s = ctx;
     switch ((fixed_endpoint)endpoint) {
@@ -361,6 +378,9 @@ static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_h
     case DRAIN:
     case UNDRAIN:
         answer_drain(s, request, (fixed_endpoint)endpoint == DRAIN, out);
+        break;
+    case RECUT:
+        answer_recut(s, out);
         break;
     }
 }
@@ -404,6 +424,7 @@ const mr_http_route serve_routes[] = {
     FIXED("/slots", false, true, SLOTS),
     {"POST", "/cluster/drain", false, false, answer, NULL, DRAIN},
     {"POST", "/cluster/undrain", false, false, answer, NULL, UNDRAIN},
+    {"POST", "/cluster/recut", false, false, answer, NULL, RECUT},
     BATCHES("GET", "/v1/files"),
     BATCHES("POST", "/v1/files"),
     BATCHES("GET", "/v1/files/*"),

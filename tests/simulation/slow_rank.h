@@ -1,0 +1,22 @@
+/* tests/simulation/slow_rank.h - runs in which the ranks were measured, steps take simulated time, and one rank is far
+ * slower than its facts: the session's --recut moves its layers to the others.
+ * Owns:    the facts, from slow_rank_begin to slow_rank_end. Threads: one thread. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_TESTS_SIMULATION_SLOW_RANK_H
+#define MR_TESTS_SIMULATION_SLOW_RANK_H
+
+#include "coordinator/session/session.h"
+#include "tests/simulation/world.h"
+
+/* From now on steps of stages take time: times times as long on rank `rank` as on the others. The session plans with
+ * facts that do not know it, and looks for better plans. */
+void slow_rank_begin(world *w, mr_session *s, int32_t rank, int32_t times);
+/* Fills facts, planner and plan of the session. */
+void slow_rank_plan(void);
+void slow_rank_end(void);
+/* Seconds of --recut; 0: off. */
+int64_t slow_rank_look_s(void);
+/* Layers of the slow rank in the session's plan. */
+int32_t slow_rank_layers(void);
+
+#endif
