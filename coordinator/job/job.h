@@ -252,6 +252,12 @@ typedef struct mr_job_stats {
     int32_t max_sequences, max_context, n_vocab, n_embd;
     int32_t max_ids;  /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
     bool is_paused;   /* see mr_job_pause */
+    /* Of the sequences that were in a slot when the last epoch was given up: how many have brought neither a token nor
+     * their end since, how many rows all of them had together, and, when none is left, the seconds from the begin of
+     * this epoch to the last one. */
+    int32_t n_again;
+    int64_t n_again_rows;
+    double again_s;
     int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_stats;

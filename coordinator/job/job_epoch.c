@@ -192,6 +192,8 @@ mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *er
     job->admit_ns = 0;
     if (status != MR_OK)
         job_epoch_end(job);
+    else
+        job_count_again(job);
     return status;
 }
 

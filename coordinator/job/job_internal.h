@@ -76,6 +76,7 @@ struct mr_job {
     mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     mr_profile *profile;   /* gets the reported counts; NULL: nobody has asked for them */
     int64_t start_ns, first_token_ns, last_first_token_ns;
+    int64_t again_ns; /* when the epoch began: for stats.again_s */
     mr_job_timings timings;
     mr_job_stats stats; /* its counters */
 };
@@ -87,6 +88,10 @@ mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *er
 void job_epoch_end(mr_job *job);
 /* Calls config.recover after an error other than MR_E_CANCELLED. Returns its result, or else status. */
 mr_status job_recover(mr_job *job, mr_status status, mr_err *err);
+/* In a new epoch: counts the sequences whose rows are computed again. */
+void job_count_again(mr_job *job);
+/* Such a sequence has brought a token, or ends. Does nothing for others. */
+void job_note_again(mr_job *job, mr_entry *e);
 /* Puts all sequences that have not ended into the queue, and forgets the others. No step is under way any more. */
 void job_queue_all(mr_job *job);
 /* ", rank 2 on node7" if the stage is a process of its own, else "". */

@@ -221,6 +221,7 @@ void job_finish(mr_job *job, mr_entry *e) {
     job->ended = e;
     job->n_unfinished--;
     job->stats.n_ended++;
+    job_note_again(job, e);
 }
 
 void job_forget(mr_job *job) {
@@ -303,6 +304,7 @@ static void queue_again(void *ctx, mr_entry *e) {
         return;
     if (mr_prefix_wait_is_on(&e->wait))
         mr_prefix_wait_end(&e->wait);
+    e->is_again = e->is_again || e->state == MR_ENTRY_LIVE;
     e->state = MR_ENTRY_WAITING;
     e->slot = -1;
     e->last_step = 0;
@@ -315,6 +317,28 @@ void job_queue_all(mr_job *job) {
     mr_journal_visit(job->journal, queue_again, job);
     job->epoch.n_done = job->epoch.n_issued;
     job_forget(job);
+}
+
+static void count_again(void *ctx, mr_entry *e) {
+    mr_job *job = ctx;
+    job->stats.n_again += e->is_again;
+    job->stats.n_again_rows += e->is_again ? e->n_ids : 0;
+}
+
+void job_count_again(mr_job *job) {
+    job->stats.n_again = 0;
+    job->stats.n_again_rows = 0;
+    job->stats.again_s = 0;
+    job->again_ns = mr_clock_now_ns();
+    mr_journal_visit(job->journal, count_again, job);
+}
+
+void job_note_again(mr_job *job, mr_entry *e) {
+    if (!e->is_again)
+        return;
+    e->is_again = false;
+    if (job->stats.n_again > 0 && --job->stats.n_again == 0)
+        job->stats.again_s = (double)(mr_clock_now_ns() - job->again_ns) / (double)MR_NS_PER_S;
 }
 
 /* Of the sequences that have not ended. */

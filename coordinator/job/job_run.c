@@ -97,6 +97,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
             event.status = MR_E_UNSUPPORTED;
     } else {
         mr_entry_add_id(e, (int32_t)t->id);
+        job_note_again(job, e);
         job->stats.n_generated++;
         e->mirostat_mu = t->mirostat_mu;
         event.logprob = t->logprob;

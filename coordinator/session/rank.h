@@ -50,8 +50,8 @@ int mr_rank_follow(const mr_rank_config *config);
 
 /* For a rank 0 that will not start. The other ranks, which wait for rank 0's address, exit without a message. */
 void rank_dismiss(void);
-/* The rank holds no stage: from now on its loss is a warning, not an error. */
-void rank_set_idle(rank_process *p, int32_t rank);
+/* Whether the rank holds no stage: then its loss is a warning, not an error. */
+void rank_set_idle(rank_process *p, int32_t rank, bool is_idle);
 /* From now on the loss of any rank but rank 0 is a warning: the caller goes on without it. */
 void rank_allow_losses(rank_process *p);
 /* Whether a rank was lost, idle or not. */

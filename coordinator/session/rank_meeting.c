@@ -29,9 +29,9 @@ bool rank_any_lost(void) {
     return atomic_load(&any_lost);
 }
 
-void rank_set_idle(rank_process *p, int32_t rank) {
+void rank_set_idle(rank_process *p, int32_t rank, bool is_idle) {
     mr_mutex_lock(&p->lock);
-    p->is_idle[rank] = true;
+    p->is_idle[rank] = is_idle;
     mr_mutex_unlock(&p->lock);
 }
 

@@ -39,9 +39,10 @@ int mr_rank_follow(const mr_rank_config *config) {
 
 void rank_dismiss(void) {}
 
-void rank_set_idle(rank_process *p, int32_t rank) {
+void rank_set_idle(rank_process *p, int32_t rank, bool is_idle) {
     (void)p;
     (void)rank;
+    (void)is_idle;
 }
 
 void rank_allow_losses(rank_process *p) {

@@ -464,8 +464,7 @@ mr_status mr_session_start(mr_session *s, mr_err *err) {
     mr_session_take_ways(s, s->job);
     if (s->recovery.is_on && s->epoch == 1) /* recovery has done so for later plans */
         session_layers_loaded(s);
-    if (!s->recovery.is_on)
-        mr_session_cluster_set_idle(&s->cluster, &s->plan);
+    mr_session_cluster_set_idle(&s->cluster, &s->plan);
     s->load_ns = mr_clock_now_ns() - start_ns;
     mr_output_bytes_text(mr_session_total_sizes(s).weight_bytes, bytes);
     if (s->cluster.n_without_file == 0) {

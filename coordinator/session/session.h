@@ -46,6 +46,7 @@ typedef struct mr_session_recovered {
     int64_t n;         /* recoveries that ended with a new plan */
     double planning_s; /* of the last one: to find its last plan, and the time before that */
     double loading_s;  /* to end the stages, to start others, and to load */
+    double again_s;    /* to compute again what sequences had; 0: not done yet, or they had nothing */
 } mr_session_recovered;
 
 /* What --recover keeps of the ranks. For the main thread where nothing else is said. */
@@ -65,6 +66,8 @@ typedef struct mr_session_recovery {
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */
     uint64_t missing_bytes;           /* of the last plan, where it did not fit the memory of a host */
     uint32_t question;                /* the latest to the ranks */
+    bool computes_again;              /* sequences do what they had done in the epoch before */
+    int32_t n_lost;                   /* ranks, by the last look */
     int64_t planned_ns;               /* when the latest plan was found */
     int64_t ask_ns;                   /* while the job waits: when the ranks are asked next */
     int64_t retry_ns, retry_pause_ns; /* when ranks that lacked memory are tried again, and the pause after */

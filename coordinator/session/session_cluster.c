@@ -153,8 +153,7 @@ void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
         bool has_stage = false;
         for (int32_t i = 0; i < plan->n_stages; i++)
             has_stage |= plan->stages[i].rank == rank;
-        if (!has_stage)
-            rank_set_idle(c->rank, rank);
+        rank_set_idle(c->rank, rank, !has_stage);
     }
 }
 

@@ -133,6 +133,30 @@ static void note_recovered(mr_session *s, int64_t start_ns) {
     mr_mutex_unlock(&r->lock);
 }
 
+/* When all sequences are where they were. */
+static void note_again(mr_session *s) {
+    mr_session_recovery *r = &s->recovery;
+    if (!r->computes_again || !s->job || !mr_job_has_epoch(s->job))
+        return;
+    mr_job_stats stats = mr_job_get_stats(s->job);
+    if (stats.n_again > 0)
+        return;
+    r->computes_again = false;
+    mr_mutex_lock(&r->lock);
+    r->recovered.again_s = stats.again_s;
+    mr_mutex_unlock(&r->lock);
+    if (stats.n_again_rows > 0)
+        mr_output_note("epoch %" PRIu32 ": %" PRId64 " rows were computed again in %.2f s", s->epoch,
+                       stats.n_again_rows, stats.again_s);
+}
+
+/* What is said of the ranks changes when one is lost that has no stage, too. */
+static void note_lost(mr_session *s, int32_t n_lost) {
+    if (n_lost != s->recovery.n_lost && s->on_spares)
+        s->on_spares(s->on_recovery_ctx);
+    s->recovery.n_lost = n_lost;
+}
+
 const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
     if (mr_session_cluster_is_lost(&s->cluster, rank))
         return "lost";
@@ -182,8 +206,11 @@ static void take_signals(mr_session *s) {
     if (now_ns < r->hear_ns)
         return;
     r->hear_ns = now_ns + HEAR_NS;
+    int32_t n_lost = 0;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
-        if (mr_session_cluster_is_lost(&s->cluster, i) || mr_roll_call_hear(s->cluster.roll, i, &err) != MR_OK)
+        bool is_lost = mr_session_cluster_is_lost(&s->cluster, i);
+        n_lost += is_lost;
+        if (is_lost || mr_roll_call_hear(s->cluster.roll, i, &err) != MR_OK)
             continue; /* the rank is being lost */
         uint32_t n = mr_session_cluster_rank(&s->cluster, i)->n_signals, n_new = n - r->n_signals[i];
         r->n_signals[i] = n;
@@ -195,10 +222,12 @@ static void take_signals(mr_session *s) {
         else
             mr_output_warning("a signal asks to drain rank %" PRId32 ", in vain: %s", i, err.text);
     }
+    note_lost(s, n_lost);
 }
 
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
+    note_again(s);
     take_signals(s);
     session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s) ||
@@ -385,8 +414,10 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
         status = mr_job_restart(job, &epoch, err);
     if (status == MR_OK && mr_session_is_starved(s))
         session_starve_end(s);
-    if (status == MR_OK)
+    if (status == MR_OK) {
+        mr_session_cluster_set_idle(&s->cluster, &s->plan);
         session_layers_loaded(s);
+    }
     if (status == MR_OK)
         session_recut_note_epoch(s);
     return status;
@@ -572,6 +603,7 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
         return MR_OK;
     s->is_loaded = true;
     if (s->epoch != epoch) {
+        s->recovery.computes_again = true;
         say_left(s, job);
         say_plan(s, job, (double)(mr_clock_now_ns() - start_ns) / (double)MR_NS_PER_S);
     }

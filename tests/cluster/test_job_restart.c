@@ -212,6 +212,8 @@ static void create_job(rig *r) {
     expect_ok(mr_job_create(&config, &r->job, &r->err), &r->err);
 }
 
+static int64_t n_again_rows; /* over all runs */
+
 /* Runs the job to its end over all restarts. Returns how many there were. */
 static int32_t run_to_end(rig *r) {
     int32_t n = 0;
@@ -226,6 +228,9 @@ static int32_t run_to_end(rig *r) {
             status = mr_job_run(r->job, &r->err);
     }
     expect_ok(mr_ledger_check(r->job->epoch.ledger, &r->err), &r->err);
+    assert_int_equal(r->job->stats.n_again, 0);
+    assert_int_equal(r->job->stats.again_s > 0, r->job->stats.n_again_rows > 0);
+    n_again_rows += r->job->stats.n_again_rows;
     assert_int_equal(mr_ledger_n_free(r->job->epoch.ledger), N_KV_BLOCKS);
     return n;
 }
@@ -296,8 +301,9 @@ static void test_one_death(void **state) {
             run_with_deaths(at, &n_restarts);
         }
     }
-    print_message("%d deaths in the middle of a job, %d restarts\n", n_runs, n_restarts);
-    assert_true(n_restarts > n_runs / 2);
+    print_message("%d deaths in the middle of a job, %d restarts, %d rows were computed again\n", n_runs, n_restarts,
+                  (int)n_again_rows);
+    assert_true(n_restarts > n_runs / 2 && n_again_rows > n_restarts);
 }
 
 /* Up to three deaths, also while another epoch begins: only one rank may be left. */

@@ -115,7 +115,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(ask(port, "GET", "/health")[1], {"status": "ok"})
         self.assertEqual(self.ranks(port), ["stage", "lost", "stage"])
         self.assertEqual([self.metric(port, name) for name in NUMBERS], [3, 2, 0])
-        for phase in ("planning", "loading"):
+        for phase in ("planning", "loading", "computing"):
             self.assertGreater(self.metric(port, 'millrace_recovery_seconds{phase="%s"}' % phase), 0)
         done = self.end(job)
         self.assertRegex(done.stderr, b"warning: the job waits for memory, .* at least are missing", str(done))

@@ -92,6 +92,11 @@ mr_status mr_session_size_again(mr_session *s, mr_err *err) {
     return MR_OK;
 }
 
+void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
+    (void)c;
+    (void)plan;
+}
+
 void mr_session_set_clocks(mr_session *s) {
     (void)s;
 }

@@ -281,6 +281,7 @@ static void count_recoveries(mr_serve *s) {
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERIES, none, (double)done.n);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"planning"}}, done.planning_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"computing"}}, done.again_s);
     mr_metrics_set(s->metrics, MR_METRIC_MEMORY_MISSING, none, (double)starvation.missing_bytes);
     if (starvation.is_on)
         mr_metrics_set(s->metrics, MR_METRIC_READY, none, 0);
