@@ -47,6 +47,7 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
                             .n_threads = n_threads,
                             .devices = devices,
                             .serves = options->command == MR_COMMAND_SERVE,
+                            .verifies_weights = mr_options_number(options, MR_OPTION_VERIFY_WEIGHTS) != 0,
                             .recovers = mr_options_number(options, MR_OPTION_RECOVER) != 0,
                             .patience_ns = seconds * MR_NS_PER_S,
                             .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
