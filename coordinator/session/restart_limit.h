@@ -1,5 +1,5 @@
-/* coordinator/session/restart_limit.h - how often the stages of a job may begin again after malformed messages. A few in
- * a short time mean that beginning again does not help. A cluster that meets one now and then goes on for ever, so only
+/* coordinator/session/restart_limit.h - how often the stages of a job may begin again after malformed messages. Many
+ * in a short time mean that beginning again does not help. A cluster that meets one now and then is healthy, so only
  * the messages of the last minutes count.
  * Owns:    nothing; all zero at first. Threads: the caller serialises. */
 // SPDX-License-Identifier: Apache-2.0

@@ -324,19 +324,6 @@ static void other_file(Millrace__Hello *h) {
     h->parts[0]->digest = 0x2223;
 }
 
-static void verify(Millrace__Hello *h, uint8_t last) {
-    static uint8_t roots[N_PARTS * MR_FILE_HASH_BYTES];
-    memset(roots, 0xab, sizeof roots);
-    roots[h->n_parts * MR_FILE_HASH_BYTES - 1] = last;
-    h->part_roots = (ProtobufCBinaryData){.len = h->n_parts * MR_FILE_HASH_BYTES, .data = roots};
-}
-static void verified(Millrace__Hello *h) {
-    verify(h, 1);
-}
-static void other_bytes(Millrace__Hello *h) {
-    verify(h, 2);
-}
-
 static void test_refusals(void **state) {
     (void)state;
     const struct {
@@ -372,38 +359,6 @@ static void test_refusals(void **state) {
                 fail_msg("%s", r.err.text);
             rig_stop(&r);
         }
-}
-
-/* Ranks that verify their weights need equal hashes, and all ranks verify or none. */
-static void test_verified_weights(void **state) {
-    (void)state;
-    const struct {
-        void (*edits[2])(Millrace__Hello *);
-        mr_status status;
-        const char *text;
-    } cases[] = {
-        {{verified, verified}, MR_OK, ""},
-        {{verified, other_bytes},
-         MR_E_FORMAT,
-         "endpoint 1: its model file /data/model.gguf has other bytes than that of endpoint 0, /data/model.gguf, with "
-         "the same size and header: SHA-256 abababab... and abababab...; hint: copy the same file"},
-        {{verified, NULL},
-         MR_E_INVALID,
-         "endpoint 1: it does not verify its model file, and endpoint 0 does; hint: give --verify-weights to all"},
-        {{NULL, verified}, MR_E_INVALID, "endpoint 1: it verifies its model file, and endpoint 0 does not"},
-        {{verified, no_file}, MR_OK, ""},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        rig r;
-        rig_start(&r, 2);
-        say_hello(&r, 0, cases[i].edits[0]);
-        say_hello(&r, 1, cases[i].edits[1]);
-        expect_ok(mr_roll_call_wait(r.roll, in_ms(PATIENCE_S * 1000), NULL, NULL, &r.err), &r.err);
-        assert_int_equal(mr_roll_call_check(r.roll, &r.err), cases[i].status);
-        if (cases[i].status != MR_OK && !strstr(r.err.text, cases[i].text))
-            fail_msg("%s", r.err.text);
-        rig_stop(&r);
-    }
 }
 
 /* Rank 0 needs the file. The other ranks do not. */
@@ -453,6 +408,17 @@ static void part_of_another_model(Millrace__Hello *h) {
     h->parts[2]->n_tensors = 40;
 }
 
+static void verified(Millrace__Hello *h) {
+    static uint8_t roots[N_PARTS * MR_FILE_HASH_BYTES];
+    has_parts(h, 7);
+    roots[MR_FILE_HASH_BYTES] = 1;
+    h->part_roots = (ProtobufCBinaryData){.len = sizeof roots, .data = roots};
+}
+static void other_bytes(Millrace__Hello *h) {
+    verified(h);
+    h->part_roots.data[MR_FILE_HASH_BYTES] ^= 1;
+}
+
 static void test_parts(void **state) {
     (void)state;
     const struct {
@@ -473,6 +439,11 @@ static void test_parts(void **state) {
         {{parts_0_1, part_of_another_model},
          MR_E_FORMAT,
          "endpoint 1: part 3 of its model file /data/m-00001-of-00003.gguf says that the model has 40 tensors"},
+        {{verified, verified}, MR_OK, ""},
+        {{verified, no_file}, MR_OK, ""},
+        {{verified, other_bytes}, MR_E_FORMAT, "endpoint 1: part 2 of its model file /data/m-00001-of-00003.gguf has "},
+        {{verified, part_1}, MR_E_INVALID, "endpoint 1: it does not verify its model file, and endpoint 0 does; hint"},
+        {{parts_0_1, verified}, MR_E_INVALID, "endpoint 1: it verifies its model file, and endpoint 0 does not; hint"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         rig r;
@@ -614,7 +585,6 @@ int main(void) {
         cmocka_unit_test(test_many_are_missing),
         cmocka_unit_test(test_one_is_gone),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_verified_weights),
         cmocka_unit_test(test_no_file),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_strange_texts),

@@ -1,5 +1,5 @@
-/* worker/files/file_root.c - hashes a whole file. The blocks are hashed in the background by worker/files/file_hashes.h,
- * which also keeps the hashes, so that the file server of this rank finds them there. */
+/* worker/files/file_root.c - hashes a whole file. worker/files/file_hashes.h hashes the blocks in the background and
+ * keeps the hashes, so that the file server of this rank finds them there. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_root.h"
 
