@@ -3,8 +3,9 @@
  *   u32 row_bytes, u64 payload_bytes, u64 counter, u64 checksum
  * The checksum covers the 48 bytes before it and the payload. Without a secret it is XXH3-64, which finds accidents,
  * and the counter is 0. With the secret of a launch it is UMAC-64 (RFC 4418) with the key of the link. Its nonce is the
- * counter, which grows by 1 with every frame of the link: nobody without the secret can make a frame, and a frame that
- * comes a second time is known. CPU time for 64 KiB (x86-64, libnettle 3.8): XXH3 4 us, UMAC-64 5 us,
+ * counter, which grows by 1 with every frame of an outbox: nobody without the secret can make a frame, and a frame that
+ * comes a second time is known. Between two outboxes of a link of epoch 0 the counter jumps, and an inbox of epoch 0
+ * accepts gaps. CPU time for 64 KiB (x86-64, libnettle 3.8): XXH3 4 us, UMAC-64 5 us,
  * Poly1305-AES 24 us, SipHash-2-4 25 us, HMAC-SHA-256 43 us.
  * Owns:    nothing but a key, which belongs to one end of a link.
  * Threads: pure functions; the caller serialises the use of a key. */

@@ -428,7 +428,8 @@ mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadl
     if (status == MR_OK) {
         memcpy(l->token, places.token, sizeof l->token);
         lifeline_derive(l);
-        status = lifeline_race(&places, &l->key, self_rank, deadline_ns, &l->conns[0].fd, err);
+        const lifeline_limits limits = {.deadline_ns = deadline_ns, .refused_until_ns = config->refused_until_ns};
+        status = lifeline_race(&places, &l->key, self_rank, &limits, &l->conns[0].fd, err);
     }
     if (status == MR_OK)
         conn_watch_host(l->conns[0].fd);
@@ -448,6 +449,7 @@ mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address,
                                     .is_alive = wish->is_alive,
                                     .ctx = wish->ctx,
                                     .secret = wish->secret,
+                                    .refused_until_ns = wish->refused_until_ns,
                                     .beat_ns = BEAT_NS,
                                     .silent_beats = SILENT_BEATS};
     return lifeline_connect(address, wish->self_rank, deadline_ns, &config, out, err);

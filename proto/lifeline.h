@@ -54,11 +54,16 @@ typedef struct mr_lifeline_wish {
      * NULL: this process is alive while the thread of the lifeline runs. */
     bool (*is_alive)(void *ctx);
     void *ctx;
+    /* Until when to try again where the connection ends before the answer to the proof: rank 0 has another secret, is
+     * starting again, or is behind a proxy that closes. A time of mr_clock_now_ns(). 0: do not try again. */
+    int64_t refused_until_ns;
 } mr_lifeline_wish;
 
 /* The other ranks: tries all addresses at once. The first peer that proves to know the secret is rank 0. Another
  * program behind the same address cannot prove it. deadline_ns: of mr_clock_now_ns(), for the whole call.
- * MR_E_PROTOCOL: address is malformed, or rank 0 has another secret. MR_E_IO: no address can be reached.
+ * MR_E_PROTOCOL: address is malformed. MR_E_IO: no address can be reached.
+ * MR_E_UNAVAILABLE: the connection ended before rank 0 answered the proof, to the last; rank 0 probably has another
+ * secret.
  * MR_E_TIMEOUT: the deadline has passed.
  * MR_E_PEER_LOST: the deadline has passed, and a peer that took the hello has been silent for a second. */
 MR_MUST_USE mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address, int64_t deadline_ns,

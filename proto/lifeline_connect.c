@@ -1,5 +1,7 @@
 /* proto/lifeline_connect.c - the hello of a rank to rank 0. A race tries all addresses at once, and the address that
- * answers with the right proof wins. Rank 0 accepts a rank once, so at most one attempt gets an answer. */
+ * answers with the right proof wins. Rank 0 accepts a rank once, so at most one attempt gets an answer.
+ * A connection that ends after the challenge does not say why: rank 0 may have another secret, may be starting again,
+ * or may be behind a proxy that closes. So the race is run again for a while, and the error names the likely cause. */
 // SPDX-License-Identifier: Apache-2.0
 #include <arpa/inet.h>
 #include <errno.h>
@@ -8,18 +10,20 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "proto/lifeline_internal.h"
 
-#define SILENT_NS MR_NS_PER_S /* a peer without an answer to the hello for this time does not run */
+#define SILENT_NS MR_NS_PER_S         /* a peer without an answer to the hello for this time does not run */
+#define AGAIN_NS (200 * MR_NS_PER_MS) /* between two races, after a connection that ended too early */
 
 typedef struct attempt {
     int fd;             /* -1: failed */
     int64_t greeted_ns; /* when the hello was sent; 0: not yet */
     const char *failure;
-    bool refused;                                               /* rank 0 did not take the proof */
+    bool refused;                                               /* the connection ended after the challenge */
     size_t n_heard;                                             /* received bytes of heard */
     uint8_t heard[LIFELINE_NONCE_BYTES + LIFELINE_PROOF_BYTES]; /* challenge and answer */
 } attempt;
@@ -86,7 +90,7 @@ static bool attempt_read(attempt *a, const mr_secret *key, const uint8_t hello[L
         return false;
     if (n <= 0) {
         a->refused = a->n_heard >= LIFELINE_NONCE_BYTES;
-        attempt_fail(a, a->refused ? "refused our proof" : "refused our hello");
+        attempt_fail(a, a->refused ? "closed after our proof" : "closed after our hello");
         return false;
     }
     a->n_heard += (size_t)n;
@@ -149,7 +153,7 @@ static bool is_silent(const race *r, int64_t now_ns) {
     return found;
 }
 
-/* The peer that did not take the proof, if no other was rank 0. */
+/* The peer that closed after the proof, if no other was rank 0. */
 static const struct sockaddr_storage *find_refusal(const race *r) {
     const struct sockaddr_storage *found = NULL;
     for (int i = 0; i < r->places->n_hosts; i++)
@@ -161,9 +165,10 @@ static const struct sockaddr_storage *find_refusal(const race *r) {
 static mr_status refusal_error(const struct sockaddr_storage *host, mr_err *err) {
     char name[64];
     host_name(host, name, sizeof name);
-    return mr_err_set(err, MR_E_PROTOCOL,
-                      "rank 0 at %s does not let this process in, because its launch secret is another one; hint: "
-                      "MILLRACE_SECRET or MILLRACE_SECRET_FILE has to reach every rank (mpirun -x)",
+    return mr_err_set(err, MR_E_UNAVAILABLE,
+                      "rank 0 at %s closes the connection of this process before it is let in, probably because its "
+                      "launch secret is another one; hint: MILLRACE_SECRET or MILLRACE_SECRET_FILE has to reach every "
+                      "rank (mpirun -x); if it does, look for a proxy between the hosts",
                       name);
 }
 
@@ -183,8 +188,8 @@ static mr_status race_error(const race *r, mr_status status, mr_err *err) {
                       text);
 }
 
-mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int32_t self_rank, int64_t deadline_ns,
-                        int *out_fd, mr_err *err) {
+static mr_status race_once(const lifeline_places *places, const mr_secret *key, int32_t self_rank, int64_t deadline_ns,
+                           int *out_fd, mr_err *err) {
     race r = {.places = places, .key = key};
     uint8_t nonce[LIFELINE_NONCE_BYTES];
     int fd = -1;
@@ -205,4 +210,15 @@ mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int
     if (status == MR_OK)
         *out_fd = fd;
     return status;
+}
+
+mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int32_t self_rank,
+                        const lifeline_limits *limits, int *out_fd, mr_err *err) {
+    for (;;) {
+        mr_status status = race_once(places, key, self_rank, limits->deadline_ns, out_fd, err);
+        int64_t next_ns = mr_clock_now_ns() + AGAIN_NS;
+        if (status != MR_E_UNAVAILABLE || next_ns >= limits->refused_until_ns || next_ns >= limits->deadline_ns)
+            return status;
+        (void)nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    }
 }

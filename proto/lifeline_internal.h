@@ -39,9 +39,10 @@ typedef struct lifeline_config {
     mr_lifeline_lost *lost;
     bool (*is_alive)(void *ctx); /* false: no sign of life is sent now; NULL: always */
     void *ctx;
-    const mr_secret *secret; /* of the launch, read by listen and connect only; NULL: there is none */
-    int64_t beat_ns;         /* time between two signs of life */
-    int32_t silent_beats;    /* silent beats after which a peer is lost, and a client without a hello is disconnected */
+    const mr_secret *secret;  /* of the launch, read by listen and connect only; NULL: there is none */
+    int64_t beat_ns;          /* time between two signs of life */
+    int64_t refused_until_ns; /* as in mr_lifeline_wish */
+    int32_t silent_beats; /* silent beats after which a peer is lost, and a client without a hello is disconnected */
 } lifeline_config;
 
 /* The public functions with a config. */
@@ -63,10 +64,16 @@ MR_MUST_USE mr_status lifeline_address_write(const uint8_t *token, int family, u
 /* MR_E_PROTOCOL: malformed. */
 MR_MUST_USE mr_status lifeline_address_read(const char *text, lifeline_places *out, mr_err *err);
 
+/* Times of mr_clock_now_ns(). */
+typedef struct lifeline_limits {
+    int64_t deadline_ns;      /* of the whole race */
+    int64_t refused_until_ns; /* as in mr_lifeline_wish */
+} lifeline_limits;
+
 /* Connects to rank 0 as rank self_rank. *out_fd: the non-blocking socket on which rank 0 has answered. Errors as in
  * mr_lifeline_connect. */
 MR_MUST_USE mr_status lifeline_race(const lifeline_places *places, const mr_secret *key, int32_t self_rank,
-                                    int64_t deadline_ns, int *out_fd, mr_err *err);
+                                    const lifeline_limits *limits, int *out_fd, mr_err *err);
 
 /* --- lifeline_proof.c --- */
 

@@ -37,7 +37,7 @@ enum {
     MR_MAX_SYNTHETIC_STEP_MS = 600000, /* time of a step with all its rows */
     MR_MAX_LOGITS_BYTES = 8 << 20,     /* one logits message; the rows of a step are split over several messages */
     MR_MAX_ERROR_TEXT = 512,           /* bytes of an error text, with its terminating zero */
-    MR_MAX_HELLO_BYTES = 32 << 10,
+    MR_MAX_HELLO_BYTES = 48 << 10,
     MR_MAX_DIGEST_PARTS = 192,
     MR_MAX_LOBBY_BYTES = 32 << 10, /* a control message of epoch 0 */
     MR_LOGITS_BYTES_WANTED = 1 << 20,

@@ -3,8 +3,10 @@
  * Owns:    its buffers (one allocation at create). Borrows: the channel, which outlives the link.
  * Threads: bound to the thread of the channel.
  * Errors:  MR_E_PEER_LOST: the peer is gone, and every later call says so, too. MR_E_PROTOCOL: one message is
- *          malformed; the link still works. MR_E_NO_MEMORY: the channel has no free request. After create nothing is
- *          allocated. Messages of one link arrive in the order in which they were sent. */
+ *          malformed. Without a secret, and in epoch 0, the link still works. With a secret, in a later epoch, every
+ *          later message is refused, too, because a frame is missing before it: the stages have to begin again.
+ *          MR_E_NO_MEMORY: the channel has no free request. After create nothing is allocated. Messages of one link
+ *          arrive in the order in which they were sent. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_PROTO_LINK_H
 #define MR_PROTO_LINK_H
@@ -48,9 +50,11 @@ void mr_inbox_destroy(mr_inbox *in);
 /* The memory in which messages arrive, valid until the inbox is destroyed: for a device that prepares it for copies. */
 void *mr_inbox_memory(mr_inbox *in, size_t *out_bytes);
 /* The oldest message that was not released; every call returns the same message until its release. *out_payload is
- * 64-byte aligned; NULL: no message has arrived. Frames of another epoch are dropped, at most one round of the ring in
- * one call: after a full round *out_payload is NULL, and a wait returns at once. A malformed frame is dropped, and the
- * call returns MR_E_PROTOCOL with the name of the peer. MR_E_PEER_LOST comes after all messages that had arrived. */
+ * 64-byte aligned; NULL: no message has arrived. Frames that have come before are dropped, and without a secret also
+ * frames of another epoch, at most one round of the ring in one call: after a full round *out_payload is NULL, and a
+ * wait returns at once. A malformed frame is dropped, and the call returns MR_E_PROTOCOL with the name of the peer.
+ * With a secret a frame of another epoch is malformed, because each epoch has its own key. MR_E_PEER_LOST comes after
+ * all messages that had arrived. */
 MR_MUST_USE mr_status mr_inbox_peek(mr_inbox *in, mr_frame *out, const uint8_t **out_payload, mr_err *err);
 /* Releases the peeked message: posts the receive of its slot again. Does nothing without a peeked message. After an
  * error the message is still peeked. A lost peer is no error here: a later peek reports it. */

@@ -49,7 +49,7 @@ _Static_assert(MR_MAX_STAGES <= 1 << 14 && (uint64_t)MR_MAX_FILE_BLOCKS * MR_FIL
                    8 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_LOBBY_BYTES,
                "lists of askers and parts may not fit their message");
 enum { DIGEST_PART_BYTES = 3 + 8 }; /* an op and a type below 2^16; a digest */
-_Static_assert(16 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * FILE_PART_BYTES +
+_Static_assert(17 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * (FILE_PART_BYTES + MR_FILE_HASH_BYTES) +
                        MR_MAX_DIGEST_PARTS * DIGEST_PART_BYTES <=
                    MR_MAX_HELLO_BYTES,
                "a hello may not fit its message");

@@ -531,6 +531,9 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
     in_range(c, "cores", m->cores, 0, MAX_CORES);
     in_range(c, "threads", m->threads, 0, MAX_CORES);
     check_parts(c, m->parts, m->n_parts, 0);
+    if (m->part_roots.len > 0)
+        in_range(c, "the length of part_roots", m->part_roots.len, m->n_parts * MR_FILE_HASH_BYTES,
+                 m->n_parts * MR_FILE_HASH_BYTES);
     in_range(c, "the number of digest_of", m->n_digest_of, 0, MR_MAX_DIGEST_PARTS);
     in_range(c, "the number of digest_bits", m->n_digest_bits, m->n_digest_of, m->n_digest_of);
     all_below(c, "digest_of", m->digest_of, m->n_digest_of, 1 << 16);

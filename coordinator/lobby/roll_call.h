@@ -14,12 +14,15 @@
 #include "coordinator/planning/hop_ways.h"
 #include "coordinator/planning/plan.h"
 #include "proto/channel.h"
+#include "proto/limits.h"
 
 /* A part of the model file. A whole file is one part. */
 typedef struct mr_rank_part {
     uint64_t bytes; /* 0: the rank does not have it */
     uint64_t header_bytes, digest;
     uint32_t n_tensors; /* of all parts, as this part says; 0: it does not say */
+    bool has_root;      /* the rank has hashed all bytes of the part */
+    uint8_t root[MR_FILE_HASH_BYTES];
 } mr_rank_part;
 
 /* What a rank without a stage holds of the weights. */

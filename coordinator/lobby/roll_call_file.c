@@ -24,7 +24,13 @@ mr_status roll_call_note_parts(mr_roll_call *r, int32_t rank, const Millrace__He
     info->n_parts = (int32_t)h->n_parts;
     for (size_t i = 0; i < h->n_parts; i++) {
         const Millrace__FilePart *p = h->parts[i];
-        info->parts[i] = (mr_rank_part){p->bytes, p->header_bytes, p->digest, p->n_tensors};
+        info->parts[i] = (mr_rank_part){.bytes = p->bytes,
+                                        .header_bytes = p->header_bytes,
+                                        .digest = p->digest,
+                                        .n_tensors = p->n_tensors,
+                                        .has_root = h->part_roots.len > 0};
+        if (h->part_roots.len > 0)
+            memcpy(info->parts[i].root, h->part_roots.data + i * MR_FILE_HASH_BYTES, MR_FILE_HASH_BYTES);
     }
     return MR_OK;
 }
@@ -52,6 +58,24 @@ static const char *part_text(const mr_rank_info *info, int32_t idx, char out[128
     return out;
 }
 
+/* Compares the hashes of all bytes of a part, where the ranks verify weights. */
+static mr_status check_root(const mr_rank_info *a, const mr_rank_info *b, int32_t idx, const char *name_a,
+                            mr_err *err) {
+    const mr_rank_part *p = &a->parts[idx], *q = &b->parts[idx];
+    char part[128];
+    if (p->has_root != q->has_root)
+        return mr_err_set(err, MR_E_INVALID,
+                          "it %s its model file, and %s %s; hint: give --verify-weights to all ranks or to none",
+                          q->has_root ? "verifies" : "does not verify", name_a, p->has_root ? "does" : "does not");
+    if (!p->has_root || memcmp(p->root, q->root, sizeof p->root) == 0)
+        return MR_OK;
+    return mr_err_set(err, MR_E_FORMAT,
+                      "%s has other bytes than that of %s, %.60s, with the same size and header: SHA-256 "
+                      "%02x%02x%02x%02x... and %02x%02x%02x%02x...; %s",
+                      part_text(b, idx, part), name_a, a->model_path, q->root[0], q->root[1], q->root[2], q->root[3],
+                      p->root[0], p->root[1], p->root[2], p->root[3], HINT);
+}
+
 /* Compares a part of a rank with that of the first rank that has it, and with what rank 0's first part says. */
 static mr_status check_part(const mr_roll_call *r, int32_t rank, int32_t idx, mr_err *err) {
     int32_t first = first_with(r, idx);
@@ -70,7 +94,7 @@ static mr_status check_part(const mr_roll_call *r, int32_t rank, int32_t idx, mr
                           "%s says that the model has %" PRIu32 " tensors, the first part of rank 0 says %" PRIu32
                           "; hint: one of the parts is of another model",
                           part_text(b, idx, part), q->n_tensors, zero->n_tensors);
-    return MR_OK;
+    return check_root(a, b, idx, name, err);
 }
 
 mr_status roll_call_check_parts(const mr_roll_call *r, int32_t rank, mr_err *err) {

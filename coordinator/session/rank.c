@@ -128,6 +128,7 @@ static void run_rank(void *ctx) {
                              .channel = mr_mpi_stage_channel(mpi),
                              .coordinator = mr_mpi_n_ranks(mpi),
                              .n_threads = p->n_threads,
+                             .verifies_weights = p->config.verifies_weights,
                              .runs_steps = &p->runs_steps,
                              .n_signals = &p->n_signals,
                              .problem = p->config.problem};

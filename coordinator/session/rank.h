@@ -26,6 +26,7 @@ typedef struct mr_rank_config {
     int32_t n_threads;      /* of the stage; 0: as many as the rank's share has cores */
     mr_devices_config devices;
     bool serves;           /* this is a server: only rank 0 handles SIGHUP */
+    bool verifies_weights; /* mr_lobby_config.verifies_weights */
     bool recovers;         /* the job may go on without this rank */
     const mr_err *problem; /* why this rank cannot take part, or NULL */
     int64_t patience_ns;   /* how long MPI may take to start */

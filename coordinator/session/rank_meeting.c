@@ -15,7 +15,8 @@
 #include "engine/base/clock.h"
 
 static const char ADDRESS_KEY[] = "millrace.lifeline";
-/* FOLLOW_NS: the other ranks wait this much longer for rank 0 than it does for them, so that rank 0 reports first. */
+/* FOLLOW_NS: the other ranks wait this much longer for rank 0 than it does for them, so that rank 0 reports first. A
+ * rank that rank 0 refuses gives up this much earlier than rank 0, because it alone can name the likely cause. */
 static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
                      LEAVE_AFTER_NS = 300 * MR_NS_PER_MS, HANG_NS = 20 * MR_NS_PER_S;
 
@@ -177,19 +178,23 @@ static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err 
 }
 
 static mr_status connect_lifeline(rank_process *p, const char *address, int64_t deadline_ns, mr_err *err) {
-    const mr_lifeline_wish wish = {
-        .self_rank = p->config.place.rank, .secret = &p->launch, .lost = on_lost, .is_alive = is_alive, .ctx = p};
+    const mr_lifeline_wish wish = {.self_rank = p->config.place.rank,
+                                   .secret = &p->launch,
+                                   .lost = on_lost,
+                                   .is_alive = is_alive,
+                                   .ctx = p,
+                                   .refused_until_ns = deadline_ns - 2 * FOLLOW_NS};
     mr_status status = mr_secret_find(&p->launch, err);
     if (status != MR_OK)
         return status;
     while ((status = mr_lifeline_connect(&wish, address, deadline_ns, &p->lifeline, err)) != MR_OK &&
-           status != MR_E_PROTOCOL && mr_clock_now_ns() + RETRY_NS < deadline_ns)
+           status != MR_E_PROTOCOL && status != MR_E_UNAVAILABLE && mr_clock_now_ns() + RETRY_NS < deadline_ns)
         sleep_ns(RETRY_NS);
     if (status == MR_OK)
         p->plane = mr_lifeline_secret(p->lifeline);
     if (status == MR_E_TIMEOUT) /* nothing is known of rank 0, and rank 0 reports that this rank is missing */
         return mr_err_set(err, MR_E_CANCELLED, "%s", "");
-    if (status == MR_E_PROTOCOL) /* this rank alone knows it */
+    if (status == MR_E_PROTOCOL || status == MR_E_UNAVAILABLE) /* this rank alone knows it */
         return status;
     return status == MR_OK ? MR_OK : without_rank_0(p, status, err);
 }

@@ -16,6 +16,7 @@
 #include "coordinator/console/progress.h"
 #include "coordinator/job/job.h"
 #include "coordinator/planning/plan.h"
+#include "coordinator/session/restart_limit.h"
 #include "coordinator/session/session_cluster.h"
 #include "coordinator/session/session_facts.h"
 #include "coordinator/session/trace_file.h"
@@ -60,7 +61,7 @@ typedef struct mr_session_recovery {
     int n_granted;                             /* of these */
     uint32_t *n_signals;                       /* [n_ranks]: SIGUSR1 that have become wishes */
     int64_t hear_ns;                           /* when the ranks are heard next */
-    int32_t n_malformed;                       /* messages after which the stages began again */
+    mr_restart_limit malformed;                /* messages after which the stages began again */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
     bool *ordered;                             /* like holds: what spares were told to hold last */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */

@@ -11,7 +11,8 @@
 #include "engine/base/mem.h"
 #include "worker/lobby/lobby.h"
 
-enum { DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
+/* VERIFY_S: how much longer a hello may take that has hashes of a whole file. */
+enum { VERIFY_S = 3600, DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 bool mr_session_cluster_ended(void) {
@@ -47,6 +48,7 @@ mr_rank_config mr_session_cluster_rank_config(const mr_options *options, const c
                             .n_threads = n_threads,
                             .devices = devices,
                             .serves = options->command == MR_COMMAND_SERVE,
+                            .verifies_weights = mr_options_number(options, MR_OPTION_VERIFY_WEIGHTS) != 0,
                             .recovers = mr_options_number(options, MR_OPTION_RECOVER) != 0,
                             .patience_ns = seconds * MR_NS_PER_S,
                             .late_ns = (chosen ? seconds : LATE_S) * MR_NS_PER_S};
@@ -62,12 +64,17 @@ static bool note_missing(void *ctx, const char *ranks) {
     return !mr_session_cluster_ended();
 }
 
+/* A rank that is lost while it hashes ends the wait at once. */
+static int64_t hello_deadline(const mr_rank_config *config) {
+    return mr_clock_now_ns() + config->patience_ns + (config->verifies_weights ? VERIFY_S * MR_NS_PER_S : 0);
+}
+
 static mr_status call_roll(mr_session_cluster *c, const mr_rank_config *config, mr_err *err) {
     mr_progress bar;
     mr_progress_begin(&bar);
     mr_status status = mr_roll_call_create(rank_channel(c->rank), c->n_ranks, &c->roll, err);
     if (status == MR_OK)
-        status = mr_roll_call_wait(c->roll, mr_clock_now_ns() + config->patience_ns, note_missing, &bar, err);
+        status = mr_roll_call_wait(c->roll, hello_deadline(config), note_missing, &bar, err);
     mr_progress_end(&bar);
     if (status == MR_OK)
         status = mr_roll_call_check(c->roll, err);

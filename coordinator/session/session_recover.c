@@ -15,7 +15,6 @@
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
 enum {
-    MOST_MALFORMED = 8, /* messages in the life of a session after which its stages begin again */
     MUCH_LEFT = 16 << 20,
     CONTEXT_PART = 4,
 };
@@ -94,7 +93,7 @@ static bool is_of_host(mr_status status, bool has_run) {
 /* Whether another epoch may succeed after this error. */
 static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err *err) {
     int32_t failed = mr_job_failed_rank(job);
-    if (status == MR_E_PROTOCOL && s->recovery.n_malformed++ < MOST_MALFORMED) {
+    if (status == MR_E_PROTOCOL && mr_restart_limit_take(&s->recovery.malformed, mr_clock_now_ns())) {
         mr_output_warning("%s; the stages begin again", err->text);
         return true;
     }

@@ -12,8 +12,9 @@ MR_MUST_USE mr_status session_recovery_init(mr_session *s, mr_err *err);
 void session_recovery_deinit(mr_session *s);
 
 /* As mr_job_config.recover; ctx is the session. Losses that come while it works are met in the same call. A rank whose
- * stage fails gets no stage any more. After a malformed message the same ranks begin again, some times. With MR_OK:
- * grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all layers. */
+ * stage fails gets no stage any more. After a malformed message the same ranks begin again, within a limit
+ * (restart_limit.h). With MR_OK: grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all
+ * layers. */
 MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
 /* The fastest plan of the ranks living[n] by what was measured, with room for kv_tokens tokens at least, and the KV
  * blocks that fit it. */

@@ -408,6 +408,17 @@ static void part_of_another_model(Millrace__Hello *h) {
     h->parts[2]->n_tensors = 40;
 }
 
+static void verified(Millrace__Hello *h) {
+    static uint8_t roots[N_PARTS * MR_FILE_HASH_BYTES];
+    has_parts(h, 7);
+    roots[MR_FILE_HASH_BYTES] = 1;
+    h->part_roots = (ProtobufCBinaryData){.len = sizeof roots, .data = roots};
+}
+static void other_bytes(Millrace__Hello *h) {
+    verified(h);
+    h->part_roots.data[MR_FILE_HASH_BYTES] ^= 1;
+}
+
 static void test_parts(void **state) {
     (void)state;
     const struct {
@@ -428,6 +439,11 @@ static void test_parts(void **state) {
         {{parts_0_1, part_of_another_model},
          MR_E_FORMAT,
          "endpoint 1: part 3 of its model file /data/m-00001-of-00003.gguf says that the model has 40 tensors"},
+        {{verified, verified}, MR_OK, ""},
+        {{verified, no_file}, MR_OK, ""},
+        {{verified, other_bytes}, MR_E_FORMAT, "endpoint 1: part 2 of its model file /data/m-00001-of-00003.gguf has "},
+        {{verified, part_1}, MR_E_INVALID, "endpoint 1: it does not verify its model file, and endpoint 0 does; hint"},
+        {{parts_0_1, verified}, MR_E_INVALID, "endpoint 1: it verifies its model file, and endpoint 0 does not; hint"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         rig r;

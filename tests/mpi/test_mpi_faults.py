@@ -165,8 +165,8 @@ class Signals(Case):
                 self.assertEqual(done.status, 128 + (number if rank == 0 else signal.SIGTERM), str(done))
 
 
-class Start(Case):
-    """What rank 0 refuses before anything is loaded. The ranks of one mpirun may be different programs."""
+class Two(Case):
+    """Two ranks whose command lines differ."""
 
     def two(self, second, first=None):
         """Rank 0 and rank 1 with command lines of their own."""
@@ -178,6 +178,27 @@ class Start(Case):
         self.assertEqual(done.stdout, b"", str(done))
         for word in words:
             self.assertIn(word, done.stderr.decode(), str(done))
+
+
+class Weights(Two):
+    def test_one_other_byte(self):
+        """With --verify-weights a byte that no sample of the digest covers is found before anything is loaded."""
+        with open(DEMO, "rb") as f:
+            data = bytearray(f.read())
+        data[-7] ^= 1  # no sample of the digest covers it
+        with open(self.path("byte.gguf"), "wb") as f:
+            f.write(data)
+        path, verify = self.path("byte.gguf"), ["--verify-weights", "--cache-dir", self.path("cache")]
+        for _ in range(2):  # the second time the hashes are kept
+            self.refused(self.two([BIN, "generate", path, "-p", "x", *verify],
+                                  ["generate", DEMO, "-p", "x", *verify]), path, "has other bytes than that of rank 0")
+        done = self.two([BIN, "generate", DEMO, "-p", "x", "-n", "4", *verify],
+                        ["generate", DEMO, "-p", "x", "-n", "4", *verify])
+        self.assertEqual((done.status, done.left), (0, []), str(done))
+
+
+class Start(Two):
+    """What rank 0 refuses before anything is loaded. The ranks of one mpirun may be different programs."""
 
     def test_model_files(self):
         with open(DEMO, "rb") as f:

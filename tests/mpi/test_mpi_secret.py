@@ -23,8 +23,8 @@ class Secret(unittest.TestCase):
             text = done.stderr.decode()
             self.assertNotIn(done.status, (0, None), str(done))
             self.assertEqual((done.stdout, done.left), (b"", []), str(done))
-            self.assertRegex(text, "rank [12] on .*: rank 0 at .* does not let this process in, because its launch "
-                                   "secret is another one; hint: MILLRACE_SECRET")
+            self.assertRegex(text, "rank [12] on .*: rank 0 at .* closes the connection of this process before it is "
+                                   "let in, probably because its launch secret is another one; hint: MILLRACE_SECRET")
             self.assertEqual(text.count("was refused: it does not know the launch secret"), 1, text)
             self.assertNotIn("5" * 64, text)
 

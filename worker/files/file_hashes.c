@@ -51,6 +51,10 @@ struct mr_file_hashes {
 
 /* --- Reading ----------------------------------------------------------------------------------------------------- */
 
+uint64_t mr_file_hashes_bytes(const mr_file_hashes *h) {
+    return h->file_bytes;
+}
+
 mr_status mr_file_hashes_read(const mr_file_hashes *h, uint64_t idx, void *out, mr_err *err) {
     size_t bytes = mr_file_block_bytes(h->file_bytes, idx);
     return mr_part_files_read(&h->files, mr_file_block_at(idx), out, bytes, err);
@@ -217,7 +221,9 @@ mr_status mr_file_hashes_get(mr_file_hashes *h, uint64_t first, uint32_t n, mr_f
 static mr_status open_file(mr_file_hashes *h, mr_err *err) {
     struct stat st, first = {0};
     bool any = false;
-    mr_status status = mr_part_files_open_places(h->path, h->config.parts, h->config.n_parts, NULL, &h->files, err);
+    mr_status status =
+        h->config.parts ? mr_part_files_open_places(h->path, h->config.parts, h->config.n_parts, NULL, &h->files, err)
+                        : mr_part_files_open_one(h->path, h->config.part, &h->files, err);
     if (status != MR_OK)
         return status;
     h->file_bytes = h->files.bytes;
@@ -235,8 +241,8 @@ static mr_status open_file(mr_file_hashes *h, mr_err *err) {
     size_t size = h->config.folder ? strlen(h->config.folder) + 64 : 0;
     h->kept_path = size ? mr_alloc(size) : NULL;
     if (h->kept_path)
-        snprintf(h->kept_path, size, "%s/%" PRIx64 "-%" PRIx64 ".hashes", h->config.folder, (uint64_t)first.st_dev,
-                 (uint64_t)first.st_ino);
+        snprintf(h->kept_path, size, "%s/%" PRIx64 "-%" PRIx64 "%s.hashes", h->config.folder, (uint64_t)first.st_dev,
+                 (uint64_t)first.st_ino, h->files.n < h->files.total ? "-part" : "");
     return MR_OK;
 }
 

@@ -11,12 +11,14 @@
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
 #include "backends/digest/digest.h"
+#include "engine/base/cache_dir.h"
 #include "engine/base/cores.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/numerics.h"
 #include "engine/gguf/gguf_digest.h"
 #include "proto/nccl/nccl_carrier.h"
+#include "worker/files/file_root.h"
 
 _Static_assert((int)MR_DIGEST_PARTS == (int)MR_MAX_DIGEST_PARTS, "a hello holds the parts of a digest");
 _Static_assert((int)MR_GGUF_MAX_PARTS == (int)MR_MAX_FILE_PARTS, "a hello holds the parts of a model");
@@ -106,6 +108,29 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     }
     if (status == MR_OK)
         status = look_at_file(h, model_path);
+    h->message.status = (uint32_t)status;
+    if (status != MR_OK)
+        h->message.text = h->problem.text;
+}
+
+void mr_hello_add_roots(mr_hello *h, const char *model_path, const char *cache_dir, int32_t n_threads) {
+    char *folder = NULL;
+    mr_err ignored;
+    mr_status status = MR_OK;
+    if (h->message.status != MR_OK || h->message.n_parts == 0)
+        return;
+    (void)!mr_cache_dir_make(cache_dir, &folder, &ignored); /* without a folder the hashes are not kept */
+    for (size_t i = 0; i < h->message.n_parts && status == MR_OK; i++) {
+        mr_file_hash root;
+        if (h->parts[i].bytes == 0)
+            continue;
+        status = mr_file_root(model_path, (int32_t)i, folder, n_threads, &root, &h->problem);
+        if (status == MR_OK)
+            memcpy(h->part_roots + i * MR_FILE_HASH_BYTES, root.bytes, MR_FILE_HASH_BYTES);
+    }
+    mr_free(folder);
+    h->message.part_roots =
+        (ProtobufCBinaryData){.len = h->message.n_parts * MR_FILE_HASH_BYTES, .data = h->part_roots};
     h->message.status = (uint32_t)status;
     if (status != MR_OK)
         h->message.text = h->problem.text;

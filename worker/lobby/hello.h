@@ -18,6 +18,7 @@ typedef struct mr_hello {
     uint32_t digest_of[MR_MAX_DIGEST_PARTS];
     uint64_t digest_bits[MR_MAX_DIGEST_PARTS];
     uint64_t device_uuid[MR_DEVICE_UUID_WORDS];
+    uint8_t part_roots[MR_MAX_FILE_PARTS * MR_FILE_HASH_BYTES];
     mr_err problem;
 } mr_hello;
 
@@ -26,6 +27,9 @@ typedef struct mr_hello {
  * text of the message. A missing part of the model file is not an error: its bytes are 0 then. Without any part,
  * n_parts is 0. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
+/* Adds the hashes of the parts of the file at model_path, which reads and hashes all their bytes unless the folder
+ * cache_dir (as in mr_cache_dir_make) has the hashes already. Does nothing after an error or without parts. */
+void mr_hello_add_roots(mr_hello *h, const char *model_path, const char *cache_dir, int32_t n_threads);
 /* Adds what links from the device of this rank can do. devices may be NULL. */
 void mr_hello_add_links(mr_hello *h, const mr_devices *devices, const mr_channel *channel);
 

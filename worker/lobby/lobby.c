@@ -65,6 +65,8 @@ static mr_status send_report(lobby *l, ProtobufCMessage *body, mr_err *err) {
 static mr_status say_hello(lobby *l, mr_err *err) {
     mr_hello hello;
     mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
+    if (l->config->verifies_weights)
+        mr_hello_add_roots(&hello, l->config->model_path, l->config->cache_dir, l->config->n_threads);
     mr_hello_add_links(&hello, l->config->devices, l->config->channel);
     return send_report(l, &hello.message.base, err);
 }

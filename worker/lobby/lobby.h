@@ -28,6 +28,7 @@ typedef struct mr_lobby_config {
     mr_backend *backend;       /* NULL: problem says why */
     const mr_devices *devices; /* as in mr_worker_config */
     int32_t n_threads;         /* threads of the backend */
+    bool verifies_weights;     /* the hello has hashes of all bytes of the model file */
     atomic_bool *runs_steps;   /* as in mr_worker_config */
     const mr_err *problem;     /* why this rank cannot take part; NULL: no problem is known */
     /* Counted up by another thread, which then wakes the channel: how often a signal (SIGUSR1) has asked to drain this

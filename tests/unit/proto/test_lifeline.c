@@ -452,7 +452,7 @@ static void test_only_the_secret_opens(void **state) {
         config.secret = others[i];
         expect_fails(
             lifeline_connect(mr_lifeline_address(l), 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err),
-            MR_E_PROTOCOL, &err, "because its launch secret is another one; hint: MILLRACE_SECRET");
+            MR_E_UNAVAILABLE, &err, "probably because its launch secret is another one; hint: MILLRACE_SECRET");
     }
     config.secret = &right;
     expect_ok(lifeline_connect(mr_lifeline_address(l), 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err),
@@ -466,6 +466,87 @@ static void test_only_the_secret_opens(void **state) {
     assert_int_equal(log.n_lines, 1);
     expect_says(log.text, "rank 1 was refused: it does not know the launch secret");
     assert_int_equal(seen->n, 0);
+}
+
+/* A port that closes connections after the challenge, some times, before rank 0 listens behind it. */
+typedef struct closing_port {
+    int listen_fd, n;
+    const mr_lifeline *rank_0;
+} closing_port;
+
+static void copy_bytes(int from, int to, size_t n) {
+    uint8_t bytes[64];
+    assert_true(n <= sizeof bytes);
+    assert_int_equal(recv(from, bytes, n, MSG_WAITALL), n);
+    raw_send(to, bytes, n);
+}
+
+/* Closes n connections after the challenge, then passes the whole meeting on to rank 0, and ends with the rank. */
+static void closing_port_main(void *ctx) {
+    closing_port *port = ctx;
+    const uint8_t challenge[LIFELINE_NONCE_BYTES] = {1};
+    lifeline_places places;
+    uint8_t heard[LIFELINE_HELLO_BYTES];
+    for (int i = 0; i < port->n; i++) {
+        int fd = accept4(port->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+        assert_int_equal(recv(fd, heard, sizeof heard, MSG_WAITALL), sizeof heard);
+        raw_send(fd, challenge, sizeof challenge);
+        close(fd);
+    }
+    int rank = accept4(port->listen_fd, NULL, NULL, SOCK_CLOEXEC), rank_0 = raw_connect(port->rank_0, &places);
+    copy_bytes(rank, rank_0, LIFELINE_HELLO_BYTES);
+    copy_bytes(rank_0, rank, LIFELINE_NONCE_BYTES);
+    copy_bytes(rank, rank_0, LIFELINE_PROOF_BYTES);
+    copy_bytes(rank_0, rank, LIFELINE_PROOF_BYTES);
+    copy_bytes(rank, rank_0, 1); /* the goodbye: the beat of this pace is longer than the test */
+    close(rank);
+    close(rank_0);
+}
+
+static int mute_open(int backlog, int *out_port);
+
+/* A connection that ends after the challenge is tried again until the limit. */
+static void test_a_connection_that_closes_is_tried_again(void **state) {
+    losses *seen = *state;
+    char address[MR_LIFELINE_ADDRESS_BYTES];
+    int number;
+    mr_err err = {0};
+    mr_thread *thread;
+    mr_lifeline *l = listen_for(2, seen, SLOW), *client = NULL;
+    closing_port port = {.n = 3, .rank_0 = l, .listen_fd = mute_open(8, &number)};
+    lifeline_config config = config_of(seen, SLOW);
+    config.refused_until_ns = mr_clock_now_ns() + PATIENCE_NS;
+    snprintf(address, sizeof address, "%.64s 127.0.0.1:%d", mr_lifeline_address(l), number);
+    assert_int_equal(mr_thread_create("port", 0, closing_port_main, &port, &thread, NULL), MR_OK);
+    expect_ok(lifeline_connect(address, 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err), &err);
+    mr_lifeline_close(client);
+    mr_thread_join(thread);
+    mr_lifeline_close(l);
+    close(port.listen_fd);
+    assert_int_equal(seen->n, 0);
+}
+
+/* With another secret it is tried again for the time that is given, and no longer. */
+static void test_a_wrong_secret_is_reported_at_the_end(void **state) {
+    losses *seen = *state;
+    const mr_secret right = secret_of(1), wrong = secret_of(9);
+    mr_err err = {0};
+    mr_lifeline *l = NULL, *client = NULL;
+    lifeline_config config = config_of(seen, PATIENT);
+    config.secret = &right;
+    test_log log;
+    test_log_begin(&log);
+    expect_ok(lifeline_listen(2, &config, &l, &err), &err);
+    int64_t from_ns = mr_clock_now_ns();
+    config.secret = &wrong;
+    config.refused_until_ns = from_ns + 600 * MR_NS_PER_MS;
+    expect_fails(lifeline_connect(mr_lifeline_address(l), 1, from_ns + PATIENCE_NS, &config, &client, &err),
+                 MR_E_UNAVAILABLE, &err, "probably because its launch secret is another one; hint: MILLRACE_SECRET");
+    int64_t took_ns = mr_clock_now_ns() - from_ns;
+    assert_true(took_ns > 300 * MR_NS_PER_MS && took_ns < PATIENCE_NS);
+    mr_lifeline_close(l);
+    test_log_end(&log);
+    assert_int_equal(log.n_lines, 1);
 }
 
 /* What one connection says opens no other one, and a rank that knows the secret does not take a stranger for rank 0. */
@@ -795,6 +876,8 @@ int main(int argc, char **argv) {
         TEST(test_a_silent_rank_is_told),
         TEST(test_strangers_are_dropped),
         TEST(test_only_the_secret_opens),
+        TEST(test_a_connection_that_closes_is_tried_again),
+        TEST(test_a_wrong_secret_is_reported_at_the_end),
         TEST(test_a_replayed_proof_opens_nothing),
         TEST(test_keys_differ),
         TEST(test_a_crowd_of_silent_strangers),

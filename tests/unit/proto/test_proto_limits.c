@@ -389,6 +389,9 @@ static void test_lobby_limits(void **state) {
     BROKEN_REPORT(HELLO, hello.n_digest_bits = 0, "hello: the number of digest_bits is 0, allowed is 192 to 192");
     BROKEN_REPORT(HELLO, hello.n_digest_of++, "the number of digest_of is 193");
     BROKEN_REPORT(HELLO, digest_of[190] = 1 << 16, "digest_of 190 is 65536, allowed is below 65536");
+    uint8_t root[1] = {0};
+    const ProtobufCBinaryData short_roots = {.len = 1, .data = root};
+    BROKEN_REPORT(HELLO, hello.part_roots = short_roots, "hello: the length of part_roots is 1, allowed is ");
     BROKEN_REPORT(PONG, pong.clock_ns++, "clock_ns is 2305843009213693952");
     BROKEN_REPORT(PONG, pong.clock_ns = -1, "pong: clock_ns is -1, allowed is 0 to");
     samples s;

@@ -1,8 +1,10 @@
 /* The hello of a rank, and when two model files count as the same file. */
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine/gguf/gguf_digest.h"
@@ -108,6 +110,51 @@ static void test_the_same_file(void **state) {
     file_deinit(&f);
 }
 
+static const uint8_t *root_of(mr_hello *h, const file *f, const char *folder) {
+    mr_hello_fill(h, f->path, 1, NULL);
+    mr_hello_add_roots(h, f->path, folder, 2);
+    assert_int_equal(h->message.status, MR_OK);
+    assert_int_equal(h->message.part_roots.len, MR_FILE_HASH_BYTES);
+    return h->message.part_roots.data;
+}
+
+/* Saves the file, with this modification time. */
+static void file_save_at(const file *f, time_t second) {
+    const struct timespec times[2] = {{.tv_sec = second}, {.tv_sec = second}};
+    file_save(f);
+    assert_int_equal(utimensat(AT_FDCWD, f->path, times, 0), 0);
+}
+
+/* The hash of all bytes shows a changed byte that no sample of a tensor covers. A file with the same modification time
+ * is not read again. */
+static void test_roots(void **state) {
+    (void)state;
+    file f;
+    static mr_hello a, b;
+    char folder[] = "/tmp/millrace-hello-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    file_init(&f);
+    const size_t places[] = {f.n - 1, f.n - 700, f.n / 2 + 1};
+    file_save_at(&f, 1);
+    (void)root_of(&a, &f, folder);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        f.bytes[places[i]] ^= 1;
+        file_save_at(&f, 1);
+        assert_memory_equal(root_of(&b, &f, folder), a.part_roots, MR_FILE_HASH_BYTES); /* kept */
+        assert_memory_not_equal(root_of(&b, &f, NULL), a.part_roots, MR_FILE_HASH_BYTES);
+        file_save_at(&f, 2);
+        assert_memory_not_equal(root_of(&b, &f, folder), a.part_roots, MR_FILE_HASH_BYTES);
+        f.bytes[places[i]] ^= 1;
+        file_save_at(&f, 1);
+        assert_memory_equal(root_of(&b, &f, folder), a.part_roots, MR_FILE_HASH_BYTES);
+    }
+    file_deinit(&f);
+    mr_hello_add_roots(&b, "/nowhere/model.gguf", NULL, 1);
+    assert_int_equal(b.message.status, MR_E_NOT_FOUND);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* Of a model in three parts, the second is not here, and then the third is cut short. */
 static void test_parts(void **state) {
     (void)state;
@@ -131,6 +178,15 @@ static void test_parts(void **state) {
         assert_int_equal(h.message.parts[i]->n_tensors, i == 1 ? 0 : 7);
         assert_true((h.message.parts[i]->bytes > 0) == (i != 1) && (h.message.parts[i]->digest != 0) == (i != 1));
     }
+    mr_hello_add_roots(&h, path[0], NULL, 1);
+    assert_int_equal(h.message.status, MR_OK);
+    assert_int_equal(h.message.part_roots.len, 3 * MR_FILE_HASH_BYTES);
+    static const uint8_t none[MR_FILE_HASH_BYTES];
+    const uint8_t *roots = h.message.part_roots.data;
+    assert_memory_equal(roots + MR_FILE_HASH_BYTES, none, sizeof none);
+    assert_memory_not_equal(roots, none, sizeof none);
+    assert_memory_not_equal(roots + sizeof none * 2, none, sizeof none);
+    assert_memory_not_equal(roots + sizeof none * 2, roots, sizeof none); /* split.no differs */
     assert_int_equal(truncate(path[1], (off_t)h.message.parts[2]->bytes - 1), 0);
     mr_hello_fill(&h, path[0], 1, NULL);
     assert_int_equal(h.message.status, MR_E_FORMAT);
@@ -164,10 +220,8 @@ static void test_problems(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_digest),
-        cmocka_unit_test(test_the_same_file),
-        cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_digest), cmocka_unit_test(test_the_same_file), cmocka_unit_test(test_roots),
+        cmocka_unit_test(test_parts),  cmocka_unit_test(test_problems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
