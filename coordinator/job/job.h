@@ -250,8 +250,8 @@ typedef struct mr_job_stats {
     int32_t n_open_steps;    /* issued, not finished */
     int32_t n_micro_batches; /* of the last step */
     int32_t max_sequences, max_context, n_vocab, n_embd;
-    int32_t max_ids;  /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
-    bool is_paused;   /* see mr_job_pause */
+    int32_t max_ids; /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
+    bool is_paused;  /* see mr_job_pause */
     /* Of the sequences that were in a slot when the last epoch was given up: how many have brought neither a token nor
      * their end since, how many rows all of them had together, and, when none is left, the seconds from the begin of
      * this epoch to the last one. */

@@ -6,6 +6,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
@@ -109,64 +110,6 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
     return true;
 }
 
-/* --- What others see --------------------------------------------------------------------------------------------- */
-
-void mr_session_get_recovered(mr_session *s, mr_session_recovered *out) {
-    *out = (mr_session_recovered){0};
-    if (!s->recovery.is_on)
-        return;
-    mr_mutex_lock(&s->recovery.lock);
-    *out = s->recovery.recovered;
-    mr_mutex_unlock(&s->recovery.lock);
-    out->epoch = out->epoch > 0 ? out->epoch : 1;
-}
-
-static void note_recovered(mr_session *s, int64_t start_ns) {
-    mr_session_recovery *r = &s->recovery;
-    int64_t end_ns = mr_clock_now_ns();
-    mr_mutex_lock(&r->lock);
-    r->recovered = (mr_session_recovered){.epoch = s->epoch,
-                                          .n = r->recovered.n + 1,
-                                          .planning_s = (double)(r->planned_ns - start_ns) / (double)MR_NS_PER_S,
-                                          .loading_s = (double)(end_ns - r->planned_ns) / (double)MR_NS_PER_S};
-    mr_mutex_unlock(&r->lock);
-}
-
-/* When all sequences are where they were. */
-static void note_again(mr_session *s) {
-    mr_session_recovery *r = &s->recovery;
-    if (!r->computes_again || !s->job || !mr_job_has_epoch(s->job))
-        return;
-    mr_job_stats stats = mr_job_get_stats(s->job);
-    if (stats.n_again > 0)
-        return;
-    r->computes_again = false;
-    mr_mutex_lock(&r->lock);
-    r->recovered.again_s = stats.again_s;
-    mr_mutex_unlock(&r->lock);
-    if (stats.n_again_rows > 0)
-        mr_output_note("epoch %" PRIu32 ": %" PRId64 " rows were computed again in %.2f s", s->epoch,
-                       stats.n_again_rows, stats.again_s);
-}
-
-/* What is said of the ranks changes when one is lost that has no stage, too. */
-static void note_lost(mr_session *s, int32_t n_lost) {
-    if (n_lost != s->recovery.n_lost && s->on_spares)
-        s->on_spares(s->on_recovery_ctx);
-    s->recovery.n_lost = n_lost;
-}
-
-const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
-    if (mr_session_cluster_is_lost(&s->cluster, rank))
-        return "lost";
-    if (session_recut_suspects(s, rank))
-        return "suspect";
-    for (int32_t i = 0; i < s->plan.n_stages && !mr_session_is_starved(s); i++)
-        if (s->plan.stages[i].rank == rank)
-            return "stage";
-    return s->recovery.is_drained[rank] ? "drained" : s->recovery.has_failed[rank] ? "failed" : "spare";
-}
-
 /* --- Wishes ------------------------------------------------------------------------------------------------------ */
 
 /* false: no other rank would be left. Of two drains at the same moment, the later one sees the first. */
@@ -221,12 +164,12 @@ static void take_signals(mr_session *s) {
         else
             mr_output_warning("a signal asks to drain rank %" PRId32 ", in vain: %s", i, err.text);
     }
-    note_lost(s, n_lost);
+    session_recovered_note_lost(s, n_lost);
 }
 
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
-    note_again(s);
+    session_recovered_note_again(s);
     take_signals(s);
     session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s) ||
@@ -595,7 +538,7 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     if (mr_job_has_epoch(job))
         mr_session_take_ways(s, job);
     if (s->epoch != epoch && !mr_session_is_starved(s))
-        note_recovered(s, start_ns);
+        session_recovered_note(s, start_ns);
     if (s->on_recovery)
         s->on_recovery(s->on_recovery_ctx, false);
     if (mr_session_is_starved(s))

@@ -34,10 +34,4 @@ bool session_wants_restart(void *ctx);
  * without --recover, or without ranks. */
 MR_MUST_USE mr_status mr_session_drain(mr_session *s, int32_t rank, bool drains, mr_err *err);
 
-/* Any thread, from mr_session_start to mr_session_close: what was done so far. */
-void mr_session_get_recovered(mr_session *s, mr_session_recovered *out);
-/* What a rank is for now: "stage", "spare", "suspect", "drained", "failed" or "lost". For the main thread,
- * with --recover. */
-const char *mr_session_rank_state(const mr_session *s, int32_t rank);
-
 #endif

@@ -12,6 +12,7 @@
 #include "coordinator/session/output_json.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"

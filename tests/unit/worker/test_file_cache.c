@@ -266,7 +266,7 @@ static mr_file_hashes *open_hashes(bell *b, const char *kept_in) {
     mr_file_hashes *h = NULL;
     snprintf(path, sizeof path, "%s/model", folder);
     const mr_part_place whole = {FILE_BYTES, true};
-    const mr_file_hashes_config config = {path, &whole, 1, kept_in, 2, ring, b};
+    const mr_file_hashes_config config = {path, &whole, 1, 0, kept_in, 2, ring, b};
     expect_ok(mr_file_hashes_open(&config, &h, &err), &err);
     return h;
 }
@@ -378,7 +378,7 @@ static void test_changed_file(void **state) {
     expect_says(err.text, "cut short");
     mr_file_hashes_close(h);
     const mr_part_place whole = {FILE_BYTES, true};
-    const mr_file_hashes_config config = {path, &whole, 1, folder, 2, ring, &b};
+    const mr_file_hashes_config config = {path, &whole, 1, 0, folder, 2, ring, &b};
     assert_int_equal(mr_file_hashes_open(&config, &h, &err), MR_E_IO);
     mr_cond_deinit(&b.rung);
     mr_mutex_deinit(&b.lock);
