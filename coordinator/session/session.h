@@ -118,7 +118,8 @@ typedef struct mr_session {
     /* With --recover: ranks are lost, and plan and sizes change between the two calls. May be NULL. */
     void (*on_recovery)(void *ctx, bool begins);
     void *on_recovery_ctx;
-    void (*on_spares)(void *ctx); /* a spare has loaded layers; ctx is on_recovery_ctx; may be NULL */
+    /* What is said of the ranks has changed without a recovery; ctx is on_recovery_ctx. May be NULL. */
+    void (*on_spares)(void *ctx);
 } mr_session;
 
 /* The path of the model file that MODEL or --demo names; to be freed by the caller. */

@@ -40,6 +40,8 @@ void session_recovered_note_again(mr_session *s) {
     mr_mutex_lock(&r->lock);
     r->recovered.again_s = stats.again_s;
     mr_mutex_unlock(&r->lock);
+    if (s->on_spares)
+        s->on_spares(s->on_recovery_ctx);
     if (stats.n_again_rows > 0)
         mr_output_note("epoch %" PRIu32 ": %" PRId64 " rows were computed again in %.2f s", s->epoch,
                        stats.n_again_rows, stats.again_s);

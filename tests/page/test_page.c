@@ -164,7 +164,7 @@ static void test_metrics(void **state) {
 static void test_files(void **state) {
     (void)state;
     static const char *const PATHS[] = {
-        "/", "/page.css", "/page.js", "/page-chat.js", "/page-pipeline.js", "/page-plots.js", "/page-server.js"};
+        "/", "/page.css", "/page.js", "/page-chat.js", "/page-pipeline.js", "/page-plots.js", "/page-ranks.js", "/page-server.js"};
     char name[256];
     for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
         const mr_page_file *file = mr_page_find(mr_str_from(PATHS[i]));

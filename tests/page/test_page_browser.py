@@ -110,6 +110,26 @@ class WithFakeServer(Browser):
         server.server_close()
         expect(page.locator("#state")).to_have_text("not reachable")
 
+    def test_ranks(self):
+        server = self.serve()
+        page = self.open(server.address)
+        ranks = page.locator("#ranks-list span")
+        expect(ranks).to_have_text(["rank 0: stage", "rank 1: stage", "rank 2: stage", "rank 3: lost"])
+        expect(page.locator("#ranks-note")).to_have_text("no rank was lost")
+        expect(page.locator("#ranks-list button:visible")).to_have_count(3)
+        page.locator("#ranks-list button").nth(1).click()
+        expect(ranks.nth(1)).to_have_text("rank 1: drained")
+        expect(page.locator("#ranks-note")).to_have_text("plan 1; the last change: planning 10 ms, loading 200 ms")
+        page.locator("#ranks-list button:visible", has_text="Take again").click()
+        expect(ranks.nth(1)).to_have_text("rank 1: spare")
+        server.plan["recovery"]["missing_bytes"] = 3 << 20
+        expect(page.locator("#ranks-note")).to_have_text("requests wait: 3.0 MiB of memory are missing")
+        page.locator("#ranks-list button").first.click()
+        expect(page.locator("#ranks-note")).to_have_text("rank 0 is the last one")
+        self.troubles = [t for t in self.troubles if "400" not in t]  # the browser notes the refusal
+        self.expect_no_trouble(server.address)
+        server.plan.pop("ranks")
+
     def test_chat(self):
         server = self.serve()
         page = self.open(server.address)

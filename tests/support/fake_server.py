@@ -107,6 +107,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if name == "page/state":
             if not self.refused():
                 self.answer(200, "application/json", json.dumps(self.server.state.read()).encode())
+        elif name == "plan":
+            if not self.refused():
+                self.answer(200, "application/json", json.dumps(self.server.plan).encode())
         elif name == "props":
             if not self.refused():
                 self.answer(200, "application/json", json.dumps({"chat_template": self.server.template}).encode())
@@ -116,7 +119,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self.answer(404, "application/json", b'{"error": {"message": "no such thing"}}')
 
+    def move(self):
+        """Drains a rank, or takes it again. Rank 0 refuses."""
+        path, rank = self.path.split("?rank=")
+        if rank == "0":
+            self.answer(400, "application/json", b'{"error": {"message": "rank 0 is the last one"}}')
+            return
+        self.server.plan["ranks"][int(rank)] = "drained" if path.endswith("/drain") else "spare"
+        self.server.plan["recovery"]["recoveries"] += 1
+        self.answer(200, "application/json", b"{}")
+
     def do_POST(self):
+        if self.path.startswith("/cluster/"):
+            if not self.refused():
+                self.move()
+            return
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.refused():
             return
@@ -157,6 +174,8 @@ class FakeServer(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), Handler)
         self.state, self.key, self.pause_s = State(n_stages), key, pause_s
         self.template = template
+        self.plan = {"epoch": 1, "ranks": ["stage"] * n_stages + ["lost"],
+                     "recovery": {"recoveries": 0, "planning_s": 0.01, "loading_s": 0.2, "computing_s": 0, "missing_bytes": 0}}
         self.requests, self.n_told, self.n_broken = [], 0, 0
 
     @property

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { Pipeline } from "./page-pipeline.js";
 import { Plots } from "./page-plots.js";
+import { Ranks } from "./page-ranks.js";
 import { learnModel, startChat } from "./page-chat.js";
 import { ask, hasKey, setKey, whenRefused } from "./page-server.js";
 
@@ -11,6 +12,7 @@ const byId = (id) => document.getElementById(id);
 const pipeline = new Pipeline();
 let model; // the model that the chat was set up for
 const plots = new Plots(byId("plots"));
+const ranks = new Ranks();
 
 // Changes a text only if it differs, because screen readers read changed texts aloud.
 function say(element, text) {
@@ -41,6 +43,7 @@ function draw(now) {
   }
   pipeline.update(now);
   plots.update(now);
+  ranks.update(now.start, now.state === "ready");
 }
 
 async function look() {

@@ -18,6 +18,7 @@ static const mr_page_file FILES[] = {
     FILE_OF("/page-chat.js", "text/javascript", EMBEDDED_page_chat_js),
     FILE_OF("/page-pipeline.js", "text/javascript", EMBEDDED_page_pipeline_js),
     FILE_OF("/page-plots.js", "text/javascript", EMBEDDED_page_plots_js),
+    FILE_OF("/page-ranks.js", "text/javascript", EMBEDDED_page_ranks_js),
     FILE_OF("/page-server.js", "text/javascript", EMBEDDED_page_server_js),
 };
 

@@ -124,8 +124,19 @@ static json_t *held_json(const mr_session *c, int32_t rank) {
     return out;
 }
 
-static json_t *plan_json(const mr_serve *s) {
-    const mr_session *c = &s->session;
+/* How the last recovery went, and what the job waits for. */
+static json_t *recovery_json(mr_session *c) {
+    mr_session_recovered done;
+    mr_session_starvation starvation;
+    mr_session_get_recovered(c, &done);
+    mr_session_get_starvation(c, &starvation);
+    return json_pack("{s:I, s:f, s:f, s:f, s:I}", "recoveries", (json_int_t)done.n, "planning_s", done.planning_s,
+                     "loading_s", done.loading_s, "computing_s", done.again_s, "missing_bytes",
+                     (json_int_t)starvation.missing_bytes);
+}
+
+static json_t *plan_json(mr_serve *s) {
+    mr_session *c = &s->session;
     json_t *lost = json_array(), *drained = json_array(), *spares = json_array(), *states = json_array();
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
@@ -146,6 +157,8 @@ static json_t *plan_json(const mr_serve *s) {
         json_object_set_new(plan, "ranks", states); /* the states of all ranks */
     else
         json_decref(states);
+    if (plan && c->recovery.is_on)
+        json_object_set_new(plan, "recovery", recovery_json(c));
     return plan;
 }
 
@@ -422,7 +435,7 @@ const mr_http_route serve_routes[] = {
     FIXED("/models", false, false, TEXT_OF_MODELS),
     FIXED("/models/*", false, false, TEXT_OF_MODEL),
     FIXED("/props", false, false, TEXT_OF_PROPS),
-    FIXED("/plan", false, false, TEXT_OF_PLAN),
+    FIXED("/plan", false, true, TEXT_OF_PLAN),
     FIXED("/slots", false, true, SLOTS),
     {"POST", "/cluster/drain", false, false, answer, NULL, DRAIN},
     {"POST", "/cluster/undrain", false, false, answer, NULL, UNDRAIN},
