@@ -163,8 +163,14 @@ static void test_metrics(void **state) {
 /* What the program holds is what lies in the folder, byte by byte; the page asks for nothing else. */
 static void test_files(void **state) {
     (void)state;
-    static const char *const PATHS[] = {
-        "/", "/page.css", "/page.js", "/page-chat.js", "/page-pipeline.js", "/page-plots.js", "/page-ranks.js", "/page-server.js"};
+    static const char *const PATHS[] = {"/",
+                                        "/page.css",
+                                        "/page.js",
+                                        "/page-chat.js",
+                                        "/page-pipeline.js",
+                                        "/page-plots.js",
+                                        "/page-ranks.js",
+                                        "/page-server.js"};
     char name[256];
     for (size_t i = 0; i < sizeof PATHS / sizeof PATHS[0]; i++) {
         const mr_page_file *file = mr_page_find(mr_str_from(PATHS[i]));
