@@ -23,10 +23,11 @@ const utf8 = (text) => String.fromCharCode(...new TextEncoder().encode(text));
 // Fetches a path relative to the page, so that a proxy may serve the page under a prefix.
 export async function ask(path, options = {}) {
   const headers = { ...options.headers };
-  if (key)
-    headers.Authorization = `Bearer ${utf8(key)}`;
+  const used = key;
+  if (used)
+    headers.Authorization = `Bearer ${utf8(used)}`;
   const answer = await fetch(path, { cache: "no-store", ...options, headers });
-  if (answer.status === 401)
+  if (answer.status === 401 && used === key) // else the user has given another one since
     onRefused();
   return answer;
 }
