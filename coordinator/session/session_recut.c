@@ -58,9 +58,10 @@ mr_status session_recut_check(const mr_session *s, mr_err *err) {
 mr_status session_recut_init(mr_session *s, mr_err *err) {
     int64_t look_s = mr_options_number(s->options, MR_OPTION_RECUT);
     size_t n = (size_t)s->cluster.n_ranks;
-    if (look_s > 0 && !s->facts.is_solved)
-        mr_output_warning("--recut has no use: the plan was not made from measured times; hint: leave out --cut, "
-                          "--stages, --plan and --measure off");
+    if (look_s > 0 && (!s->facts.is_solved || s->map_weights))
+        mr_output_warning(
+            "--recut has no use: the plan was not made from measured times, or matrices stay in the model "
+            "file; hint: leave out --cut, --stages, --plan, --no-repack and --measure off");
     if (!s->facts.prediction || s->facts.known->n_ranks != s->cluster.n_ranks)
         return MR_OK;
     struct session_recut *r = s->recovery.recut = mr_alloc(sizeof *r);
@@ -72,7 +73,8 @@ mr_status session_recut_init(mr_session *s, mr_err *err) {
     r->other = mr_alloc(sizeof *r->other);
     if (!r->notes || !r->learned || !r->present || !r->other)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is learned of %zu ranks", n);
-    r->looks = look_s > 0 && s->facts.is_solved;
+    /* Where matrices stay in the file, the disk decides, and was not measured. */
+    r->looks = look_s > 0 && s->facts.is_solved && !s->map_weights;
     r->policy = mr_recut_begin((look_s > 0 ? look_s : 1) * MR_NS_PER_S, mr_clock_now_ns());
     mr_status status = mr_rank_paces_create(s->cluster.n_ranks, &r->paces, err);
     if (status != MR_OK)
