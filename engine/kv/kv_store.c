@@ -3,6 +3,7 @@
 #include "engine/kv/kv_store.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "engine/base/mem.h"
 
@@ -122,6 +123,50 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     MR_ASSERT(layer_idx >= 0 && layer_idx < kv->n_layers);
     *out_k = kv->k[layer_idx];
     *out_v = kv->v[layer_idx];
+}
+
+bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_kv_desc *desc) {
+    bool is_same = kv->backend == backend && kv->n_layers == desc->n_layers && kv->n_blocks == desc->n_blocks;
+    for (int32_t i = 0; i < kv->n_layers && is_same; i++) {
+        mr_tensor k, v;
+        is_same = mr_kv_layer_describe(desc, i, &k, &v, NULL) == MR_OK && k.type == kv->k[i].type &&
+                  k.row_bytes == kv->k[i].row_bytes && v.row_bytes == kv->v[i].row_bytes;
+    }
+    return is_same;
+}
+
+int32_t mr_kv_store_n_blocks(const mr_kv_store *kv) {
+    return kv->n_blocks;
+}
+
+size_t mr_kv_store_block_bytes(const mr_kv_store *kv) {
+    size_t bytes = 0;
+    for (int32_t i = 0; i < 2 * kv->n_layers; i++)
+        bytes += kv->k[i].row_bytes;
+    return kv->buffer && kv->buffer->base ? bytes : 0;
+}
+
+static uint8_t *block_of(const mr_kv_store *kv, const mr_tensor *t, int32_t block) {
+    MR_ASSERT(block >= 0 && block < kv->n_blocks);
+    return kv->buffer->base + t->offset + (size_t)block * t->row_bytes;
+}
+
+void mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out) {
+    for (int32_t i = 0; i < kv->n_layers; i++) {
+        memcpy(out, block_of(kv, &kv->k[i], block), kv->k[i].row_bytes);
+        out += kv->k[i].row_bytes;
+        memcpy(out, block_of(kv, &kv->v[i], block), kv->v[i].row_bytes);
+        out += kv->v[i].row_bytes;
+    }
+}
+
+void mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes) {
+    for (int32_t i = 0; i < kv->n_layers; i++) {
+        memcpy(block_of(kv, &kv->k[i], block), bytes, kv->k[i].row_bytes);
+        bytes += kv->k[i].row_bytes;
+        memcpy(block_of(kv, &kv->v[i], block), bytes, kv->v[i].row_bytes);
+        bytes += kv->v[i].row_bytes;
+    }
 }
 
 mr_status mr_kv_whole_describe(const mr_kv_desc *d, mr_tensor *out, int32_t *out_parts, mr_err *err) {

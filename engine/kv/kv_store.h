@@ -6,10 +6,12 @@
  * The store knows blocks by number only. The coordinator's ledger knows which sequence owns which block.
  * Owns:    one buffer on the backend and its tensors, all allocated at create. Borrows: the backend, which outlives the
  *          store.
- * Threads: caller serialises. Only programs of the backend change the content. */
+ * Threads: caller serialises. Programs of the backend change the content, and mr_kv_store_set_block while none runs. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H
 #define MR_ENGINE_KV_KV_STORE_H
+
+#include <stdbool.h>
 
 #include "backends/backend.h"
 #include "engine/base/status.h"
@@ -37,6 +39,15 @@ void mr_kv_store_destroy(mr_kv_store *kv);
 
 /* Returns the state tensors of one layer, 0 .. n_layers - 1, with their place in the buffer. */
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
+/* Whether the store is on this backend, has room for desc, and the same layout. */
+bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_kv_desc *desc);
+int32_t mr_kv_store_n_blocks(const mr_kv_store *kv);
+/* Bytes of one block of all layers; 0: the host does not reach the store's memory. */
+size_t mr_kv_store_block_bytes(const mr_kv_store *kv);
+/* Copy one block of all layers, mr_kv_store_block_bytes, layer by layer, keys first. The host reaches the store. */
+void mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out);
+void mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes);
+
 /* Describes the same tensors without a store and without a place, for graphs that are only measured. */
 MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, int32_t layer_idx, mr_tensor *out_k,
                                            mr_tensor *out_v, mr_err *err);

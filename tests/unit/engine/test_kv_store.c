@@ -1,5 +1,6 @@
 /* The KV store: sizes, layout of layers, copies of blocks, and invalid descriptions. */
 // SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
@@ -172,6 +173,47 @@ static void test_a_new_store_is_zero(void **state) {
     mr_backend_destroy(be);
 }
 
+/* A block that was read from one store and written to another one is there, and nothing else is. */
+static void test_blocks_move(void **state) {
+    (void)state;
+    mr_kv_desc d = DESC;
+    d.shapes = MIXED;
+    mr_backend *be = backend_make();
+    mr_kv_store *a = NULL, *b = NULL;
+    assert_int_equal(mr_kv_store_create(be, &d, &a, NULL), MR_OK);
+    assert_int_equal(mr_kv_store_create(be, &d, &b, NULL), MR_OK);
+    size_t n = mr_kv_store_block_bytes(a), total = 0;
+    assert_int_equal(mr_kv_store_bytes(&d, &total, NULL), MR_OK);
+    assert_int_equal(n * (size_t)d.n_blocks, total);
+    assert_int_equal(mr_kv_store_n_blocks(a), d.n_blocks);
+    uint8_t *block = malloc(n), *out = malloc(n), *zeros = calloc(1, n);
+    for (size_t i = 0; i < n; i++)
+        block[i] = (uint8_t)(i * 7 + i / 256 + 1);
+    mr_kv_store_set_block(a, 3, block);
+    for (int32_t i = 0; i < d.n_blocks; i++) {
+        mr_kv_store_get_block(a, i, out);
+        assert_memory_equal(out, i == 3 ? block : zeros, n);
+        mr_kv_store_set_block(b, d.n_blocks - 1 - i, out);
+    }
+    mr_tensor k, v;
+    mr_fence fence;
+    mr_kv_store_layer(b, 1, &k, &v); /* where the kernels look for it */
+    assert_int_equal(be->ops->get(be, v.buffer, v.offset + v.row_bytes, out, v.row_bytes, &fence, NULL), MR_OK);
+    mr_tensor k0, v0;
+    mr_kv_store_layer(b, 0, &k0, &v0);
+    assert_memory_equal(out, block + k0.row_bytes + v0.row_bytes + k.row_bytes, v.row_bytes);
+    assert_true(mr_kv_store_is(a, be, &d));
+    assert_false(mr_kv_store_is(a, be, &DESC));
+    d.type = MR_TYPE_F32;
+    assert_false(mr_kv_store_is(a, be, &d));
+    free(block);
+    free(out);
+    free(zeros);
+    mr_kv_store_destroy(a);
+    mr_kv_store_destroy(b);
+    mr_backend_destroy(be);
+}
+
 static void test_a_store_of_no_layers(void **state) {
     (void)state;
     mr_backend *be = backend_make();
@@ -216,6 +258,7 @@ int main(void) {
         cmocka_unit_test(test_layers_do_not_overlap),
         cmocka_unit_test(test_the_whole_store),
         cmocka_unit_test(test_a_new_store_is_zero),
+        cmocka_unit_test(test_blocks_move),
         cmocka_unit_test(test_a_store_of_no_layers),
         cmocka_unit_test(test_no_memory),
     };
