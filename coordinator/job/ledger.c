@@ -198,6 +198,37 @@ void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part p
     mr_prefix_cache_fulfil(l->cache, (int32_t)table_of(l, slot)[idx], part);
 }
 
+/* --- Blocks that outlive an epoch -------------------------------------------------------------------------------- */
+
+static bool is_set(const uint8_t *bits, int32_t i) {
+    return bits[i / 8] >> i % 8 & 1;
+}
+
+int32_t mr_ledger_mark_ready(const mr_ledger *l, uint8_t *bits) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < l->n_blocks; i++) {
+        if (l->n_refs[i] == 0 || !mr_prefix_cache_is_ready(l->cache, i))
+            continue;
+        bits[i / 8] |= (uint8_t)(1 << i % 8);
+        n++;
+    }
+    return n;
+}
+
+void mr_ledger_release_all(mr_ledger *l) {
+    for (int32_t i = 0; i < l->n_slots; i++)
+        mr_ledger_release(l, i);
+}
+
+void mr_ledger_forget(mr_ledger *l, const uint8_t *kept) {
+    for (int32_t i = 0; i < l->n_blocks; i++) {
+        if (!mr_prefix_cache_is_cached(l->cache, i) || (kept && is_set(kept, i)))
+            continue;
+        mr_prefix_cache_drop(l->cache, i);
+        l->free_blocks[l->n_free++] = (uint32_t)i;
+    }
+}
+
 /* --- Check ------------------------------------------------------------------------------------------------------- */
 
 /* Subtracts each existing reference from its block's count, and 1 for each entry of the free stack. */

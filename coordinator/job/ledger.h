@@ -76,6 +76,16 @@ void mr_ledger_promise(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part p
 /* Makes the promised key ready: the rows of the block have been issued, so later steps may read them. */
 void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part part);
 
+/* --- Blocks that outlive an epoch --- */
+
+/* Sets bit i % 8 of bits[i / 8] for each block i that a slot holds and whose content has a ready key. Returns how many
+ * there are. bits: zeros, for all blocks. */
+int32_t mr_ledger_mark_ready(const mr_ledger *l, uint8_t *bits);
+/* Drops all references of all slots. */
+void mr_ledger_release_all(mr_ledger *l);
+/* Forgets what the cached blocks hold, except those whose bits are set; NULL: all of them. They are free then. */
+void mr_ledger_forget(mr_ledger *l, const uint8_t *kept);
+
 /* For tests. MR_E_INTERNAL: references, free and cached blocks do not add up. Allocates. */
 MR_MUST_USE mr_status mr_ledger_check(const mr_ledger *l, mr_err *err);
 

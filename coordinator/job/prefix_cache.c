@@ -181,14 +181,24 @@ void mr_prefix_cache_take(mr_prefix_cache *c, int32_t block) {
     c->n_cached--;
 }
 
-int32_t mr_prefix_cache_evict(mr_prefix_cache *c) {
-    int32_t block = c->oldest;
-    if (block == MR_NO_BLOCK)
-        return MR_NO_BLOCK;
+void mr_prefix_cache_drop(mr_prefix_cache *c, int32_t block) {
     mr_prefix_cache_take(c, block);
     for (mr_prefix_part part = 0; part < MR_PREFIX_PARTS; part++)
         forget(c, entry_of(block, part));
+}
+
+int32_t mr_prefix_cache_evict(mr_prefix_cache *c) {
+    int32_t block = c->oldest;
+    if (block != MR_NO_BLOCK)
+        mr_prefix_cache_drop(c, block);
     return block;
+}
+
+bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block) {
+    bool any = false;
+    for (mr_prefix_part part = 0; part < MR_PREFIX_PARTS; part++)
+        any = any || c->entries[entry_of(block, part)].state == READY;
+    return any;
 }
 
 bool mr_prefix_cache_is_cached(const mr_prefix_cache *c, int32_t block) {

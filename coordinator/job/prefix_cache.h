@@ -51,9 +51,13 @@ void mr_prefix_wait_end(mr_prefix_wait *w);
 bool mr_prefix_cache_put(mr_prefix_cache *c, int32_t block);
 /* A cached block has a reference again: it is no longer cached. */
 void mr_prefix_cache_take(mr_prefix_cache *c, int32_t block);
+/* Forgets the keys of a cached block, which is no longer cached then. */
+void mr_prefix_cache_drop(mr_prefix_cache *c, int32_t block);
 /* Evicts the block that was cached longest: forgets its keys and returns it. MR_NO_BLOCK: no block is cached. */
 int32_t mr_prefix_cache_evict(mr_prefix_cache *c);
 
+/* Whether the block has a ready key. */
+bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block);
 bool mr_prefix_cache_is_cached(const mr_prefix_cache *c, int32_t block);
 int32_t mr_prefix_cache_n_cached(const mr_prefix_cache *c);
 
