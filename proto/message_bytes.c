@@ -30,9 +30,9 @@ enum {
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
 
 /* The number of an expert takes two bytes. */
-#define RANGE_BYTES (8 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
+#define RANGE_BYTES (9 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
 #define PLAN_BYTES                                                                                                     \
-    (17 * (size_t)HEAD + (size_t)ANY_HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
+    (17 * (size_t)HEAD + 3 * (size_t)ANY_HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
 
 /* Checks with every limit at its largest, and ids below 2^21. A larger vocabulary leaves less room for the context. */
 enum { MOST_ID_BYTES = 3, MOST_BLOCK_BYTES = 4 };
@@ -48,6 +48,7 @@ enum { FILE_PART_BYTES = 4 + 2 * 8 + 9 + 6 + 2 + 2 * MR_MAX_PART_SOURCES };
 _Static_assert(MR_MAX_STAGES <= 1 << 14 && (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES <= UINT64_C(1) << 49 &&
                    8 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_LOBBY_BYTES,
                "lists of askers and parts may not fit their message");
+_Static_assert(5 * ANY_HEAD + MR_MAX_GIVEN_KV_BYTES <= MR_MAX_LOBBY_BYTES, "a GiveKv may not fit its message");
 enum { DIGEST_PART_BYTES = 3 + 8 }; /* an op and a type below 2^16; a digest */
 _Static_assert(17 * ANY_HEAD + 5 * MR_MAX_ERROR_TEXT + MR_MAX_FILE_PARTS * (FILE_PART_BYTES + MR_FILE_HASH_BYTES) +
                        MR_MAX_DIGEST_PARTS * DIGEST_PART_BYTES <=

@@ -129,6 +129,8 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "max_context", plan->max_context, 1, MR_MAX_CONTEXT);
     in_range(c, "ring_slots", plan->ring_slots, 1, MR_MAX_RING_SLOTS);
     in_range(c, "renew_rows", plan->renew_rows, 0, MR_MAX_RENEW_ROWS);
+    in_range(c, "kv_epoch", plan->kv_epoch, 0, plan->epoch > 0 ? plan->epoch - 1 : 0);
+    in_range(c, "n_sent_blocks", plan->n_sent_blocks, 0, plan->kv_epoch > 0 ? plan->n_kv_blocks : 0);
     uint32_t next_layer = 0;
     uint64_t n_held = 0;
     uint64_t max_synthetic_ns = plan->synthetic ? (uint64_t)MR_MAX_SYNTHETIC_MS * 1000000 : 0;
@@ -150,12 +152,20 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
         all_below(c, "held_experts", s->held_experts, s->n_held_experts, MR_MAX_EXPERTS);
         in_range(c, "cold_partitions", s->cold_partitions, 0, s->device_layers > 0 ? MR_MAX_PARTITIONS : 0);
         in_range(c, "way", s->way, 0, MR_WAYS - 1);
+        in_range(c, "kv_from", s->kv_from, 0, plan->kv_epoch > 0 ? MR_MAX_STAGES : 0);
         in_range(c, "synthetic_fixed_ns", s->synthetic_fixed_ns, 0, max_synthetic_ns);
         in_range(c, "synthetic_row_ns", s->synthetic_row_ns, 0, max_synthetic_ns);
         in_range(c, "the longest sleep", s->synthetic_fixed_ns + plan->max_rows * s->synthetic_row_ns, 0,
                  (uint64_t)MR_MAX_SYNTHETIC_STEP_MS * 1000000);
         next_layer = s->last_layer;
     }
+}
+
+static void check_give_kv(checks *c, const Millrace__GiveKv *m) {
+    in_range(c, "epoch", m->epoch, 1, UINT32_MAX);
+    in_range(c, "kv_epoch", m->kv_epoch, 1, (uint64_t)m->epoch - 1);
+    below(c, "to", m->to, MR_MAX_STAGES);
+    in_range(c, "the bytes of blocks", m->blocks.len, 1, MR_MAX_GIVEN_KV_BYTES);
 }
 
 static void check_prepare(checks *c, const Millrace__Prepare *m) {
@@ -347,6 +357,9 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_PREPARE:
         check_prepare(&c, m->prepare);
+        break;
+    case MILLRACE__CONTROL__BODY_GIVE_KV:
+        check_give_kv(&c, m->give_kv);
         break;
     case MILLRACE__CONTROL__BODY_PROBE:
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);

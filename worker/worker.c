@@ -8,6 +8,7 @@
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "worker/files/file_layers.h"
+#include "worker/kv_transfer.h"
 #include "worker/stage/expert_order.h"
 #include "worker/worker_internal.h"
 
@@ -111,6 +112,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
             return mr_err_set(err, MR_E_PROTOCOL, "the plan names rank %u twice: stages %d and %d", s->rank,
                               w->stage_idx, i);
         w->stage_idx = i;
+        w->kv_from = (int32_t)s->kv_from - 1;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
         *device = (mr_devices_share){.n_layers = (int32_t)s->device_layers,
                                      .n_host_experts = (int32_t)s->host_experts,
@@ -178,6 +180,45 @@ static void tell_whether_it_runs_steps(const worker *w, bool runs_steps) {
         atomic_store(w->config->runs_steps, runs_steps);
 }
 
+/* Frees kept KV blocks that the plan has no use for, before memory of the stage is taken. */
+static void drop_useless_kv(worker *w, const Millrace__Plan *plan) {
+    mr_kept_kv *kept = w->config->kept_kv;
+    w->n_sent_blocks = (int32_t)plan->n_sent_blocks;
+    if (kept && (plan->kv_epoch == 0 || plan->kv_epoch != kept->epoch || w->kv_from >= 0))
+        mr_kept_kv_drop(kept);
+}
+
+/* The stage has the KV blocks that were kept here, or receives them from another rank. Without them the sequences are
+ * computed again: that is no error. */
+static mr_status take_kv(worker *w, mr_err *err) {
+    const mr_kv_transfer transfer = {.channel = w->config->channel,
+                                     .peer = w->kv_from,
+                                     .epoch = w->config->epoch,
+                                     .store = mr_stage_kv_store(w->stage),
+                                     .n_blocks = (int32_t)w->limits.n_kv_blocks,
+                                     .told_to_end = told_to_end_fetch,
+                                     .ctx = w};
+    mr_err why;
+    if (w->config->kept_kv) {
+        mr_kept_kv_drop(w->config->kept_kv); /* what did not fit */
+        w->config->kept_kv->epoch = w->config->epoch;
+    }
+    w->has_kv = mr_stage_has_kept_kv(w->stage);
+    if (w->kv_from < 0)
+        return MR_OK;
+    if (w->kv_from >= w->config->coordinator || w->kv_from == w->config->channel->self)
+        return mr_err_set(err, MR_E_PROTOCOL, "the plan has KV blocks sent by rank %d", (int)w->kv_from);
+    if (!transfer.store)
+        return MR_OK;
+    mr_status status = mr_kv_take(&transfer, w->n_sent_blocks, &why);
+    if (status == MR_E_CANCELLED)
+        return mr_err_set(err, status, "%s", "");
+    w->has_kv = status == MR_OK;
+    if (!w->has_kv)
+        mr_log_write(MR_LOG_WARN, "worker", "the KV blocks of rank %d did not come: %s", (int)w->kv_from, why.text);
+    return MR_OK;
+}
+
 /* Loads the layers that the plan gives to this stage, opens the links of the stage, and reports ready. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
@@ -206,11 +247,13 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
                               .map_weights = plan->map_weights,
                               .expert_order = w->expert_order,
                               .store = w->config->store,
+                              .kept_kv = w->config->kept_kv,
                               .renews = mr_expert_rules_usual((int32_t)plan->renew_rows),
                               .notes_works = plan->trace,
                               .counts_uses = plan->counts_uses,
                               .synthetic = plan->synthetic ? &synthetic : NULL};
     status = use_devices(w, plan->fast_numerics, device, &config, err);
+    drop_useless_kv(w, plan);
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);
     /* The plan lies in the arena that is replaced here. No code below reads the plan. */
     mr_arena_destroy(w->steps[0].arena);
@@ -224,6 +267,8 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
         status = mr_sequences_create(&w->limits, worker_is_tail(w), &w->sequences, err);
     if (status == MR_OK)
         status = create_stage(w, &config, err);
+    if (status == MR_OK)
+        status = take_kv(w, err);
     if (status == MR_OK && grammars)
         status = load_grammars(w, err);
     if (status == MR_OK)

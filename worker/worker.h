@@ -18,6 +18,7 @@
 #include "worker/files/file_client.h"
 #include "worker/files/file_server.h"
 #include "worker/stage/devices.h"
+#include "worker/stage/kept_kv.h"
 
 typedef struct mr_worker_config {
     const char *model_path;
@@ -29,6 +30,7 @@ typedef struct mr_worker_config {
     /* Fetches the layers of the stage if this host does not have the model file; else NULL. */
     mr_file_client *file_client;
     mr_weight_store *store;      /* keeps the layers of the stage for later stages; NULL: they are freed */
+    mr_kept_kv *kept_kv;         /* as in mr_stage_config; the plan says whether it is used. NULL: nothing is kept */
     mr_file_server *file_server; /* served until the first step comes; NULL: this rank serves no file */
     const mr_err *problem;       /* why this stage cannot start: reported at once; NULL: no problem is known */
     atomic_bool *runs_steps;     /* true while the stage is loaded and runs or waits for steps; NULL: nobody asks */

@@ -50,6 +50,7 @@ mr_status worker_report_ready(worker *w, mr_err *err) {
     ready.fetched_bytes = w->config->file_client ? mr_file_client_moved_bytes(w->config->file_client) : 0;
     ready.left_bytes = mr_channel_left_bytes(w->config->channel);
     ready.kept_layers = (uint32_t)mr_stage_kept_layers(w->stage);
+    ready.has_kv = w->has_kv;
     ready.loaded_bytes = mr_stage_loaded_bytes(w->stage);
     if (w->out.link) {
         ready.way = (uint32_t)mr_device_link_way(w->out.link);

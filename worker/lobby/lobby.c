@@ -13,6 +13,7 @@
 #include "worker/files/file_cache.h"
 #include "worker/files/file_layers.h"
 #include "worker/link_device.h"
+#include "worker/lobby/give_kv.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
 #include "worker/lobby/prepare.h"
@@ -29,6 +30,7 @@ typedef struct lobby {
     mr_file_server *file_server;
     mr_file_client *file_client;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
+    mr_kept_kv kv;          /* its KV blocks, until the coordinator says that they are of no use */
     bool has_refused;       /* a message of somebody without the launch secret was logged */
     uint32_t n_signals;     /* of config->n_signals, those that the coordinator was told of */
     int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
@@ -228,6 +230,7 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
                                .devices = l->config->devices,
                                .file_client = l->file_client,
                                .store = l->store,
+                               .kept_kv = &l->kv,
                                .file_server = l->file_server,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
@@ -244,12 +247,23 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
 static mr_status answer_abort(lobby *l, mr_err *err) {
     uint32_t question = l->message->abort->question;
     bool sent = true;
+    if (!l->message->abort->keep_kv)
+        mr_kept_kv_drop(&l->kv);
     mr_status status = mr_inbox_release(l->control, err);
     if (question > 0)
         mr_weight_store_clear(l->store); /* so that the answer counts their memory as free */
     if (status == MR_OK && question > 0)
         status = say_state(l, question, &sent, err);
     return status; /* without room for the answer: the coordinator asks again */
+}
+
+static mr_status answer_give_kv(lobby *l, mr_err *err) {
+    mr_kv_wish wish;
+    mr_kv_wish_read(l->message->give_kv, &wish);
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status == MR_OK)
+        mr_kv_wish_grant(&wish, l->config->channel, l->config->coordinator, &l->kv, told_to_end, l);
+    return status == MR_OK ? how_told(l, err) : status;
 }
 
 static mr_status answer_ping(lobby *l, mr_err *err) {
@@ -493,6 +507,9 @@ static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
     case MILLRACE__CONTROL__BODY_ABORT:
         *out_status = answer_abort(l, err);
         return true;
+    case MILLRACE__CONTROL__BODY_GIVE_KV:
+        *out_status = answer_give_kv(l, err);
+        return true;
     case MILLRACE__CONTROL__BODY_PING:
         *out_status = answer_ping(l, err);
         return true;
@@ -567,23 +584,9 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
         status = wait_to_be_told(&l, out_abandoned, err);
     end_sharing(&l);
     mr_weight_store_destroy(l.store);
+    mr_kept_kv_drop(&l.kv);
     mr_inbox_destroy(l.control);
     mr_outbox_destroy(l.report);
     mr_arena_destroy(l.arena);
-    return status;
-}
-
-mr_status mr_lobby_open_file(const char *path, const char *cache_dir, const mr_part_place *places, int32_t n,
-                             uint64_t digest, mr_gguf **out, mr_err *err) {
-    uint64_t at[MR_GGUF_MAX_PARTS];
-    char *folder = NULL, *cache_path = NULL;
-    mr_status status = mr_cache_dir_make(cache_dir, &folder, err);
-    if (status == MR_OK) {
-        cache_path = mr_file_cache_name(folder, mr_part_files_layout(places, n, at), digest);
-        status = cache_path ? mr_gguf_open_places(path, places, n, cache_path, out, err)
-                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a path");
-    }
-    mr_free(cache_path);
-    mr_free(folder);
     return status;
 }

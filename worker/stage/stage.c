@@ -328,6 +328,14 @@ int32_t mr_stage_kept_layers(const mr_stage *s) {
     return s->config.synthetic ? 0 : mr_weights_kept_layers(s->weights);
 }
 
+bool mr_stage_has_kept_kv(const mr_stage *s) {
+    return !s->config.synthetic && mr_stage_state_has_kept_kv(s->state);
+}
+
+mr_kv_store *mr_stage_kv_store(const mr_stage *s) {
+    return s->config.synthetic ? NULL : mr_stage_state_kv_store(s->state);
+}
+
 size_t mr_stage_loaded_bytes(const mr_stage *s) {
     return s->config.synthetic ? 0 : mr_weights_bytes(s->weights) - mr_weights_kept_bytes(s->weights);
 }

@@ -21,6 +21,7 @@
 #include "engine/base/top.h"
 #include "engine/gguf/model_info.h"
 #include "engine/model/model.h"
+#include "worker/stage/kept_kv.h"
 #include "worker/stage/synthetic.h"
 
 /* How a stage renews the experts that its device holds beside the host, by the counts of the running job. Results do
@@ -60,6 +61,9 @@ typedef struct mr_stage_config {
     bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     mr_weight_store *store; /* as in mr_weights_desc */
+    /* Gives the stage its KV store, if it is one of these layers and fits. Gets the store of the stage when it ends, if
+     * the host reaches it. Outlives the stage. NULL: a store of its own. */
+    mr_kept_kv *kept_kv;
     mr_expert_rules renews; /* counts the uses of experts that are shared, and nothing where none are */
     bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
     const mr_synthetic *synthetic; /* the stage sleeps instead of computing and loads nothing; copied. NULL: computes */
@@ -91,6 +95,10 @@ bool mr_stage_is_synthetic(const mr_stage *s);
 mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
 /* Layers of the stage that were not loaded, because the store of its config had them. */
 int32_t mr_stage_kept_layers(const mr_stage *s);
+/* Whether the KV store came from config.kept_kv. */
+bool mr_stage_has_kept_kv(const mr_stage *s);
+/* The KV store, borrowed; NULL: the host does not reach the KV blocks of all layers. */
+mr_kv_store *mr_stage_kv_store(const mr_stage *s);
 /* Bytes of weights that were loaded. */
 size_t mr_stage_loaded_bytes(const mr_stage *s);
 

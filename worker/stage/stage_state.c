@@ -46,6 +46,8 @@ struct mr_stage_state {
     int32_t n_copies;
     int32_t *records;        /* [RECORDS] as state_program.h says */
     int32_t record_idx;      /* of the next update */
+    mr_kept_kv *kept;        /* of the config */
+    bool has_kept;           /* the store came from there */
     unsigned readers[AREAS]; /* bit b: backend b may read the area until at[b].read[area] is reached */
 };
 
@@ -218,6 +220,7 @@ mr_status mr_stage_state_create(const mr_stage_config *c, const mr_backends *bac
     s->n_layers = c->range.last - c->range.first;
     s->n_kv_blocks = c->n_kv_blocks;
     s->kv_type = c->kv_type;
+    s->kept = c->kept_kv;
     mr_status status = describe_table(s, c, err);
     if (status == MR_OK)
         status = allocate_host(s, err);
@@ -249,11 +252,33 @@ static mr_status settle(mr_stage_state *s, int area, mr_err *err) {
     return status;
 }
 
+bool mr_stage_state_has_kept_kv(const mr_stage_state *s) {
+    return s->has_kept;
+}
+
+mr_kv_store *mr_stage_state_kv_store(const mr_stage_state *s) {
+    const backend_state *host = &s->at[s->backends.n - 1];
+    bool is_whole = host->kv && host->desc.n_layers == s->n_layers;
+    return is_whole && mr_kv_store_block_bytes(host->kv) > 0 ? host->kv : NULL;
+}
+
+/* Leaves the KV store to later stages. */
+static void keep_kv(mr_stage_state *s) {
+    mr_kv_store *store = mr_stage_state_kv_store(s);
+    if (!s->kept || !store)
+        return;
+    mr_kv_store_destroy(s->kept->store);
+    s->kept->store = store;
+    s->kept->range = s->range;
+    s->at[s->backends.n - 1].kv = NULL;
+}
+
 void mr_stage_state_destroy(mr_stage_state *s) {
     if (!s)
         return;
     for (int area = 0; area < AREAS; area++)
         (void)!settle(s, area, NULL);
+    keep_kv(s);
     for (int32_t b = 0; b < s->backends.n; b++) {
         state_program_deinit(&s->at[b].program);
         mr_kv_store_destroy(s->at[b].kv);
@@ -268,6 +293,17 @@ void mr_stage_state_destroy(mr_stage_state *s) {
     mr_free(s);
 }
 
+/* Takes the store of an earlier stage, if it is one for backend b. */
+static void take_kept(mr_stage_state *s, int32_t b) {
+    mr_kept_kv *kept = s->kept;
+    if (!kept || !kept->store || kept->range.first != s->range.first || kept->range.last != s->range.last ||
+        !mr_kv_store_is(kept->store, s->backends.at[b], &s->at[b].desc))
+        return;
+    s->at[b].kv = kept->store;
+    s->has_kept = true;
+    kept->store = NULL;
+}
+
 mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err) {
     mr_status status = MR_OK;
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++) {
@@ -275,7 +311,9 @@ mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err) {
         mr_tensor keys, values;
         if (at->desc.n_layers == 0)
             continue;
-        status = mr_kv_store_create(s->backends.at[b], &at->desc, &at->kv, err);
+        take_kept(s, b);
+        if (!at->kv)
+            status = mr_kv_store_create(s->backends.at[b], &at->desc, &at->kv, err);
         if (status != MR_OK)
             return status;
         for (int32_t l = 0, n = 0; l < s->n_layers; l++)

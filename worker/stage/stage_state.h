@@ -21,10 +21,15 @@ typedef struct mr_stage_state mr_stage_state;
  * read here only. */
 MR_MUST_USE mr_status mr_stage_state_create(const mr_stage_config *config, const mr_backends *backends,
                                             mr_stage_state **out, mr_err *err);
-/* Waits until no backend reads the state's memory on the host. */
+/* Waits until no backend reads the state's memory on the host. The KV store goes to config.kept_kv, if the host reaches
+ * it. */
 void mr_stage_state_destroy(mr_stage_state *s);
 /* Takes the memory on the backends. */
 MR_MUST_USE mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err);
+
+/* As mr_stage_has_kept_kv and mr_stage_kv_store. */
+bool mr_stage_state_has_kept_kv(const mr_stage_state *s);
+mr_kv_store *mr_stage_state_kv_store(const mr_stage_state *s);
 
 /* The tensors, for the stage's graphs; they have a place after mr_stage_state_allocate. */
 const mr_state_tensors *mr_stage_state_tensors(const mr_stage_state *s);

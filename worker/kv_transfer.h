@@ -1,0 +1,29 @@
+/* worker/kv_transfer.h - KV blocks go from the rank that had a stage to the rank that has its layers in the next epoch.
+ * A message is one block of all layers; its number is the step of its frame.
+ * Owns:    its link, for the time of a call. Borrows: everything in the config.
+ * Threads: bound to the step thread.
+ * Errors:  MR_E_PEER_LOST. MR_E_TIMEOUT: the peer has sent or taken nothing for seconds. MR_E_PROTOCOL: a block that is
+ *          not of this store. MR_E_CANCELLED: told_to_end has returned true. */
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MR_WORKER_KV_TRANSFER_H
+#define MR_WORKER_KV_TRANSFER_H
+
+#include "engine/kv/kv_store.h"
+#include "proto/channel.h"
+
+typedef struct mr_kv_transfer {
+    mr_channel *channel;
+    int32_t peer;
+    uint32_t epoch;     /* the new one: the receiver's stage is of it, and the sender has no stage in it */
+    mr_kv_store *store; /* the host reaches it */
+    int32_t n_blocks;   /* that the store has */
+    bool (*told_to_end)(void *ctx);
+    void *ctx;
+} mr_kv_transfer;
+
+/* Sends the blocks whose bits are set: bit i % 8 of blocks[i / 8]. */
+MR_MUST_USE mr_status mr_kv_give(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_bytes, mr_err *err);
+/* Receives n_due blocks into the store. */
+MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, mr_err *err);
+
+#endif
