@@ -31,7 +31,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
     job->config = *config;
     mr_status status = allocate(job, err);
     if (status == MR_OK)
-        status = job_recover(job, job_epoch_begin(job, &config->epoch, err), err);
+        status = job_recover(job, job_epoch_begin(job, &config->epoch, NULL, 0, err), err);
     if (status != MR_OK) {
         mr_job_destroy(job);
         return status;
@@ -41,9 +41,16 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
 }
 
 mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err) {
-    job_epoch_end(job);
+    uint32_t kept_epoch = job->epoch.config.number;
+    bool keeps =
+        config->kv && config->n_kv_blocks == job->epoch.config.n_kv_blocks && job->epoch.n_done == job->epoch.n_issued;
+    mr_ledger *kept = job_epoch_end_keeping(job);
     mr_status status = mr_job_check_restart(job, config->n_kv_blocks, err);
-    return status == MR_OK ? job_epoch_begin(job, config, err) : status;
+    if (!keeps || status != MR_OK) {
+        mr_ledger_destroy(kept);
+        kept = NULL;
+    }
+    return status == MR_OK ? job_epoch_begin(job, config, kept, kept_epoch, err) : status;
 }
 
 void mr_job_pause(mr_job *job) {

@@ -39,7 +39,17 @@ typedef struct mr_stage_report {
     mr_way way;             /* of its activations to the next stage, after all */
     uint64_t loaded_bytes;  /* of the weights: the rest was there since an earlier epoch */
     int32_t kept_layers;    /* layers that were there */
+    bool has_kv;            /* the KV blocks of mr_epoch_config.kv are there */
 } mr_stage_report;
+
+/* KV blocks of the present epoch that the next one goes on with: stages with the same layers, and the same number of
+ * blocks. */
+typedef struct mr_epoch_kv {
+    int32_t from[MR_MAX_STAGES]; /* for each stage: the rank that sends it its blocks; -1: its rank has them */
+    /* Bits of the blocks that are sent, as of mr_job_mark_blocks; NULL: no stage moves, and all blocks go on. */
+    const uint8_t *sent;
+    int32_t n_sent;
+} mr_epoch_kv;
 
 /* One incarnation of the pipeline. */
 typedef struct mr_epoch_config {
@@ -48,6 +58,7 @@ typedef struct mr_epoch_config {
     int32_t n_kv_blocks; /* of MR_WIRE_BLOCK_TOKENS tokens */
     /* Times of the stages that were measured before; copied. NULL: the job learns the times from its first steps. */
     const mr_pipeline_times *times;
+    const mr_epoch_kv *kv; /* borrowed for the call; NULL: the epoch begins without KV blocks */
 } mr_epoch_config;
 
 typedef struct mr_job_config {
@@ -103,9 +114,17 @@ MR_MUST_USE mr_status mr_job_check_restart(const mr_job *job, int32_t n_kv_block
 int32_t mr_job_longest(const mr_job *job);
 /* Gives up the epoch, for example because a stage is lost, and begins another one, whose stages wait for its plan. The
  * sequences go on: their rows are computed again from their ids, and callbacks get what would have come without the
- * restart, once. Errors are those of mr_job_check_restart and of the stages. After an error there is no epoch, and
- * another restart may follow; meanwhile sequences may be submitted and cancelled, but no turns be run. */
+ * restart, once. With config->kv only the rows of blocks that do not go on are computed again; if a stage lacks the
+ * blocks after all, all rows are. Errors are those of mr_job_check_restart and of the stages. After an error
+ * there is no epoch, and another restart may follow; meanwhile sequences may be submitted and cancelled, but no turns
+ * be run. */
 MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
+/* For config.recover, before a restart on purpose: waits until no step is under way. After an error, which is one of a
+ * turn, some are. */
+MR_MUST_USE mr_status mr_job_settle(mr_job *job, mr_err *err);
+/* Sets bit i % 8 of bits[i / 8] for each KV block i that live sequences can go on with in another epoch. Returns how
+ * many there are. bits: zeros, for all blocks. Call after mr_job_settle. */
+int32_t mr_job_mark_blocks(const mr_job *job, uint8_t *bits);
 /* For config.recover, where no plan can run now: gives up the epoch, if there is one. The sequences wait until a
  * restart. Meanwhile sequences may be submitted and cancelled, and turns only wait and ask config.wants_restart. */
 void mr_job_pause(mr_job *job);
@@ -253,12 +272,13 @@ typedef struct mr_job_stats {
     int32_t max_ids; /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
     bool is_paused;  /* see mr_job_pause */
     /* Of the sequences that were in a slot when the last epoch was given up: how many have brought neither a token nor
-     * their end since, how many rows all of them had together, and, when none is left, the seconds from the begin of
-     * this epoch to the last one. */
+     * their end since, how many rows were to be computed again when they got a slot, and, when none is left, the
+     * seconds from the begin of this epoch to the last one. */
     int32_t n_again;
     int64_t n_again_rows;
     double again_s;
-    int32_t n_blocks; /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
+    int32_t n_kept_blocks; /* KV blocks that the present epoch began with */
+    int32_t n_blocks;      /* KV blocks: held + cached + free, each of MR_WIRE_BLOCK_TOKENS tokens */
     int32_t n_held_blocks, n_cached_blocks, n_free_blocks;
 } mr_job_stats;
 mr_job_stats mr_job_get_stats(const mr_job *job);

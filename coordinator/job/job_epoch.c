@@ -10,7 +10,8 @@
 
 static const int64_t SILENCE_NS = 10 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S / 2, STOP_NS = MR_NS_PER_S;
 
-static mr_status send_plan(mr_job *job, mr_err *err) {
+/* kv_epoch: 0: no KV blocks go on. */
+static mr_status send_plan(mr_job *job, const mr_epoch_kv *kv, uint32_t kv_epoch, mr_err *err) {
     int32_t n = job->epoch.plan.n_stages;
     Millrace__StageRange *ranges = mr_alloc_array((size_t)n, sizeof *ranges);
     Millrace__StageRange **range_ptrs = mr_alloc_array((size_t)n, sizeof(Millrace__StageRange *));
@@ -39,6 +40,7 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
         ranges[i].synthetic_row_ns = (uint64_t)job->epoch.plan.stages[i].synthetic_row_ns;
         ranges[i].held_experts = next_hot;
         ranges[i].n_held_experts = hot.n[i];
+        ranges[i].kv_from = kv_epoch > 0 ? (uint32_t)(kv->from[i] + 1) : 0;
         next_hot += hot.n[i];
         range_ptrs[i] = &ranges[i];
     }
@@ -61,6 +63,8 @@ static mr_status send_plan(mr_job *job, mr_err *err) {
     plan.trace = job->config.on_spans != NULL;
     plan.counts_uses = job->config.counts_uses;
     plan.renew_rows = (uint32_t)job->config.renew_rows;
+    plan.kv_epoch = kv_epoch;
+    plan.n_sent_blocks = kv_epoch > 0 ? (uint32_t)kv->n_sent : 0;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;
     message.plan = &plan;
@@ -151,7 +155,8 @@ static mr_status create_scheduler(mr_job *job, const mr_pipeline_times *times, m
     return status;
 }
 
-static mr_status create_epoch(mr_job *job, const mr_epoch_config *config, mr_err *err) {
+/* kept: as in job_epoch_begin. */
+static mr_status create_epoch(mr_job *job, const mr_epoch_config *config, mr_ledger *kept, mr_err *err) {
     job_epoch *e = &job->epoch;
     int32_t max_blocks = (job->config.max_context + MR_WIRE_BLOCK_TOKENS - 1) / MR_WIRE_BLOCK_TOKENS;
     size_t n_stages = (size_t)config->plan->n_stages, n_slots = (size_t)job->config.max_sequences;
@@ -169,32 +174,50 @@ static mr_status create_epoch(mr_job *job, const mr_epoch_config *config, mr_err
     e->config = *config;
     e->config.plan = &e->plan;
     e->config.times = NULL;
+    e->config.kv = NULL;
+    e->ledger = kept;
     if (!stages || !e->slots || !e->steps || !e->copy_from || !e->copy_to)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu stages", n_stages);
-    mr_status status = mr_ledger_create(config->n_kv_blocks, job->config.max_sequences, max_blocks, &e->ledger, err);
+    mr_status status = MR_OK;
+    if (!kept)
+        status = mr_ledger_create(config->n_kv_blocks, job->config.max_sequences, max_blocks, &e->ledger, err);
     if (status == MR_OK)
         status = create_scheduler(job, config->times, err);
     return status == MR_OK ? create_links(job, err) : status;
 }
 
-mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *err) {
+/* All stages are loaded. Forgets KV blocks that some of them do not have. */
+static void keep_blocks(mr_job *job, const mr_epoch_kv *kv) {
+    bool all_have = kv != NULL;
+    for (int32_t i = 0; i < job->epoch.plan.n_stages; i++)
+        all_have = all_have && job->epoch.stages[i].report.has_kv;
+    if (!all_have || kv->sent)
+        mr_ledger_forget(job->epoch.ledger, all_have ? kv->sent : NULL);
+    job->stats.n_kept_blocks = mr_ledger_n_cached(job->epoch.ledger);
+}
+
+mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_ledger *kept, uint32_t kept_epoch,
+                          mr_err *err) {
+    const mr_epoch_kv *kv = kept ? config->kv : NULL;
     job->failed_rank = -1;
-    mr_status status = create_epoch(job, config, err);
+    mr_status status = create_epoch(job, config, kept, err);
     if (status == MR_OK) {
         status = mr_stage_links_open_results(job->epoch.links, err);
         if (status == MR_OK)
-            status = send_plan(job, err);
+            status = send_plan(job, kv, kv ? kept_epoch : 0, err);
         if (status == MR_OK)
             status = wait_until_loaded(job, err);
         status = job_find_cause(job, status, err);
     }
     job->may_admit = true;
     job->admit_ns = 0;
-    if (status != MR_OK)
+    if (status != MR_OK) {
         job_epoch_end(job);
-    else
-        job_count_again(job);
-    return status;
+        return status;
+    }
+    keep_blocks(job, kv);
+    job_count_again(job);
+    return MR_OK;
 }
 
 /* Tells the stages to end, if their links still work. */
@@ -236,15 +259,17 @@ mr_status job_recover(mr_job *job, mr_status status, mr_err *err) {
     return job->config.recover(job->config.recover_ctx, job, status, err);
 }
 
-void job_epoch_end(mr_job *job) {
+mr_ledger *job_epoch_end_keeping(mr_job *job) {
     job_epoch *e = &job->epoch;
+    mr_ledger *ledger = e->ledger;
     if (e->links && !e->stopped)
         send_shutdown(job);
     job_queue_all(job); /* before the prefix cache goes, which sequences may wait for */
     mr_stage_links_destroy(e->links);
     mr_scheduler_destroy(e->scheduler);
     mr_learned_times_destroy(e->times);
-    mr_ledger_destroy(e->ledger);
+    if (ledger)
+        mr_ledger_release_all(ledger);
     mr_free(e->slots);
     mr_free(e->steps);
     mr_free(e->copy_from);
@@ -253,4 +278,9 @@ void job_epoch_end(mr_job *job) {
     mr_free(e->stages);
     *e = (job_epoch){.config.n_kv_blocks = e->config.n_kv_blocks}; /* submit refuses what would not fit */
     mr_mutex_unlock(&job->seconds_lock);
+    return ledger;
+}
+
+void job_epoch_end(mr_job *job) {
+    mr_ledger_destroy(job_epoch_end_keeping(job));
 }

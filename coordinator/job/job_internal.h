@@ -81,11 +81,15 @@ struct mr_job {
     mr_job_stats stats; /* its counters */
 };
 
-/* Sends the plan to the stages, and waits until they have loaded. After an error there is no epoch. */
-mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_err *err);
+/* Sends the plan to the stages, and waits until they have loaded. After an error there is no epoch. kept: the account
+ * of the KV blocks of an earlier epoch, which go on; owned by the callee. NULL: none. */
+mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_ledger *kept, uint32_t kept_epoch,
+                          mr_err *err);
 /* Tells the stages to end, unless they were told before, and frees the epoch, if there is one. The sequences that have
  * not ended are in the queue then. */
 void job_epoch_end(mr_job *job);
+/* The same. Returns the account of the KV blocks, in which no slot holds any; NULL: there was no epoch. */
+mr_ledger *job_epoch_end_keeping(mr_job *job);
 /* Calls config.recover after an error other than MR_E_CANCELLED. Returns its result, or else status. */
 mr_status job_recover(mr_job *job, mr_status status, mr_err *err);
 /* In a new epoch: counts the sequences whose rows are computed again. */

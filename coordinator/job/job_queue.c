@@ -129,6 +129,7 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->generation = ++job->epoch.slots[slot].generation;
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
+    job->stats.n_again_rows += e->is_again ? e->n_ids - e->n_issued : 0;
     e->n_sent = mr_ledger_n_held(job->epoch.ledger, slot); /* the message that opens the sequence brings them */
     e->sums = (mr_prefix_sums){0};
     e->n_summed = 0;
@@ -322,7 +323,6 @@ void job_queue_all(mr_job *job) {
 static void count_again(void *ctx, mr_entry *e) {
     mr_job *job = ctx;
     job->stats.n_again += e->is_again;
-    job->stats.n_again_rows += e->is_again ? e->n_ids : 0;
 }
 
 void job_count_again(mr_job *job) {

@@ -141,6 +141,7 @@ mr_status job_take_reports(mr_job *job, bool *did, mr_err *err) {
                                   .left_bytes = report->ready->left_bytes,
                                   .loaded_bytes = report->ready->loaded_bytes,
                                   .kept_layers = (int32_t)report->ready->kept_layers,
+                                  .has_kv = report->ready->has_kv,
                                   .way = (mr_way)report->ready->way};
             note_way(job, report->ready);
             break;

@@ -235,6 +235,25 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
     return status;
 }
 
+mr_status mr_job_settle(mr_job *job, mr_err *err) {
+    mr_status status = MR_OK;
+    while (status == MR_OK && job->epoch.n_done < job->epoch.n_issued) {
+        bool did = false;
+        status = take_tokens(job, &did, err);
+        if (status == MR_OK)
+            status = take_logits(job, &did, err);
+        if (status == MR_OK)
+            status = job_take_reports(job, &did, err);
+        if (status == MR_OK && !did)
+            status = job_wait(job, MR_NEVER, err);
+    }
+    return status;
+}
+
+int32_t mr_job_mark_blocks(const mr_job *job, uint8_t *bits) {
+    return mr_ledger_mark_ready(job->epoch.ledger, bits);
+}
+
 /* The turn of a paused job. */
 static mr_status rest(mr_job *job, int64_t deadline_ns, mr_err *err) {
     int64_t look_ns = mr_clock_now_ns() + INTERRUPT_LOOK_NS; /* wants_restart is asked again */
@@ -244,8 +263,8 @@ static mr_status rest(mr_job *job, int64_t deadline_ns, mr_err *err) {
 
 mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
-    bool did = false;
     bool restarts = job->config.wants_restart && job->config.wants_restart(job->config.recover_ctx);
+    bool did = restarts; /* the last sequences may have ended meanwhile */
     mr_status status = restarts ? job->config.recover(job->config.recover_ctx, job, MR_OK, err) : MR_OK;
     if (status != MR_OK)
         return status;

@@ -306,9 +306,20 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_e
     return roll_call_send(r, rank, &start.base, err);
 }
 
-mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err) {
+mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, bool keeps_kv, mr_err *err) {
     Millrace__Abort abort = MILLRACE__ABORT__INIT;
+    abort.keep_kv = keeps_kv;
     return roll_call_send(r, rank, &abort.base, err);
+}
+
+mr_status mr_roll_call_give_kv(mr_roll_call *r, int32_t rank, const mr_kv_order *order, mr_err *err) {
+    Millrace__GiveKv give = MILLRACE__GIVE_KV__INIT;
+    give.kv_epoch = order->kv_epoch;
+    give.epoch = order->epoch;
+    give.to = (uint32_t)order->to;
+    give.blocks.data = (uint8_t *)(uintptr_t)order->blocks;
+    give.blocks.len = order->n_bytes;
+    return roll_call_send(r, rank, &give.base, err);
 }
 
 mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err) {

@@ -90,8 +90,18 @@ MR_MUST_USE mr_status mr_roll_call_fetch_headers(mr_roll_call *r, bool (*goes_on
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);
 /* Tells a rank to take part in an epoch. */
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
-/* Tells a rank to give up its stage, if it has one, and to wait in the lobby. */
-MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, mr_err *err);
+/* Tells a rank to give up its stage, if it has one, and to wait in the lobby. keeps_kv: with the KV blocks of the
+ * stage, for the next epoch or for mr_roll_call_give_kv. */
+MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, bool keeps_kv, mr_err *err);
+/* KV blocks for a rank that has the layers of another one now: as GiveKv of millrace.proto. */
+typedef struct mr_kv_order {
+    uint32_t kv_epoch, epoch;
+    int32_t to;
+    const uint8_t *blocks;
+    size_t n_bytes;
+} mr_kv_order;
+/* Tells a rank that keeps KV blocks to send some of them, and to free all. */
+MR_MUST_USE mr_status mr_roll_call_give_kv(mr_roll_call *r, int32_t rank, const mr_kv_order *order, mr_err *err);
 /* Tells a rank without a stage to hold these layers, and no others. It loads them while other ranks run. */
 MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
 /* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it: true once. */

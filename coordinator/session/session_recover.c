@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/session/session_kv.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
@@ -331,14 +332,16 @@ static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *liv
 
 /* --- Recovery ---------------------------------------------------------------------------------------------------- */
 
-/* Ends the stages that live, and begins another epoch with the session's plan. MR_E_PEER_LOST: another rank is lost. */
-static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
+/* Ends the stages that live, and begins another epoch with the session's plan. kv: what goes on; NULL: nothing.
+ * MR_E_PEER_LOST: another rank is lost. */
+static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, mr_err *err) {
+    bool keeps_kv = kv && kv->is_kept;
     mr_err ignored;
     mr_status status = MR_OK;
     s->recovery.planned_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
-            (void)!mr_roll_call_abort(s->cluster.roll, i, &ignored);
+            (void)!mr_roll_call_abort(s->cluster.roll, i, keeps_kv, &ignored);
     mr_session_set_clocks(s);
     if (s->cluster.n_without_file > 0) /* a lost rank gives no parts any more */
         status = mr_session_cluster_share_file(&s->cluster, err);
@@ -348,8 +351,11 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
     session_layers_begin(s);
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
+    if (status == MR_OK && keeps_kv)
+        status = session_kv_send(s, kv, err);
     const mr_epoch_config epoch = {.plan = &s->plan,
                                    .number = s->epoch,
+                                   .kv = keeps_kv ? &kv->blocks : NULL,
                                    .n_kv_blocks = s->n_kv_blocks,
                                    .times = s->facts.prediction ? &s->facts.prediction->times : NULL};
     if (status == MR_OK)
@@ -366,7 +372,8 @@ static mr_status begin_again(mr_session *s, mr_job *job, mr_err *err) {
 }
 
 static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
-    int32_t n_sequences = mr_job_get_stats(job).n_waiting;
+    mr_job_stats stats = mr_job_get_stats(job);
+    int32_t n_sequences = stats.n_waiting;
     mr_text_buf table = {0};
     mr_err ignored;
     if (mr_session_print_plan(s, &table, &ignored) == MR_OK)
@@ -376,6 +383,9 @@ static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
                    " layers were kept, and %" PRId32 " %s on",
                    s->epoch, seconds, session_layers_n_kept(s, job), s->info.n_layers, n_sequences,
                    n_sequences == 1 ? "sequence goes" : "sequences go");
+    if (stats.n_kept_blocks > 0)
+        mr_output_note("epoch %" PRIu32 ": the keys and values of %" PRId64 " tokens go on, too", s->epoch,
+                       (int64_t)stats.n_kept_blocks * MR_WIRE_BLOCK_TOKENS);
 }
 
 /* Says how much memory the messages of former epochs hold, if they hold much. */
@@ -495,15 +505,32 @@ static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *o
     return starve(s, job, ranks, n, err);
 }
 
+/* Changes the plan, and begins another epoch if there is a new plan. *out_goes_on: there is none, or an error that no
+ * other epoch mends. */
+static mr_status move_on_purpose(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
+    const mr_plan former = s->plan;
+    int32_t former_blocks = s->n_kv_blocks;
+    session_kv kv;
+    mr_status status = change_plan(s, job, ranks, out_goes_on, err);
+    if (status != MR_OK || *out_goes_on) {
+        *out_goes_on = true;
+        return status;
+    }
+    status = session_kv_choose(s, job, &former, former_blocks, &kv, err);
+    if (status == MR_OK)
+        status = begin_again(s, job, &kv, err);
+    session_kv_deinit(&kv);
+    return status;
+}
+
 /* Begins other epochs until one runs, or the job waits for memory. */
 static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *ranks, mr_err *err) {
     int32_t n = 0;
     if (status == MR_OK) { /* on purpose: where there is no other plan, the present one goes on */
         bool goes_on;
-        status = change_plan(s, job, ranks, &goes_on, err);
-        if (status != MR_OK || goes_on)
+        status = move_on_purpose(s, job, ranks, &goes_on, err);
+        if (goes_on)
             return status;
-        status = begin_again(s, job, err);
     }
     while (status != MR_OK && may_go_on(s, job, status, err)) {
         const mr_err why = *err;
@@ -517,7 +544,7 @@ static mr_status recover(mr_session *s, mr_job *job, mr_status status, int32_t *
             return starve(s, job, ranks, n, err);
         if (status != MR_OK)
             return status;
-        status = begin_again(s, job, err);
+        status = begin_again(s, job, NULL, err);
     }
     return status;
 }

@@ -188,7 +188,7 @@ static mr_epoch_config next_epoch(rig *r) {
     for (int32_t i = 0; i < N_RANKS; i++)
         if (!atomic_load(&r->ranks[i].kill.is_dead)) {
             living[n++] = i;
-            (void)!mr_roll_call_abort(r->roll, i, &r->err); /* the rank may die now: the start will say so */
+            (void)!mr_roll_call_abort(r->roll, i, false, &r->err); /* the rank may die now: the start will say so */
         }
     assert_true(n > 0);
     n = n < N_STAGES ? n : N_STAGES;
@@ -428,6 +428,52 @@ static void test_on_purpose(void **state) {
     rig_stop(&r);
 }
 
+/* Restarts on purpose: stage 0 stays where it is, and stage 1 moves to the next rank without a stage. kv gets what goes
+ * on; its bits are static. */
+static mr_epoch_config next_epoch_with_kv(rig *r, mr_epoch_kv *kv) {
+    static uint8_t bits[(N_KV_BLOCKS + 7) / 8];
+    int32_t from = r->plan.stages[1].rank, to = from % (N_RANKS - 1) + 1;
+    const mr_kv_order order = {r->epoch, r->epoch + 1, to, bits, sizeof bits};
+    memset(bits, 0, sizeof bits);
+    *kv = (mr_epoch_kv){.from = {-1, from}, .sent = bits, .n_sent = mr_job_mark_blocks(r->job, bits)};
+    for (int32_t i = 0; i < N_RANKS; i++)
+        expect_ok(mr_roll_call_abort(r->roll, i, true, &r->err), &r->err);
+    r->plan.stages[1].rank = to;
+    expect_ok(mr_roll_call_start(r->roll, 0, r->epoch + 1, &r->err), &r->err);
+    expect_ok(mr_roll_call_start(r->roll, to, r->epoch + 1, &r->err), &r->err);
+    expect_ok(mr_roll_call_give_kv(r->roll, from, &order, &r->err), &r->err);
+    return (mr_epoch_config){.plan = &r->plan, .number = ++r->epoch, .n_kv_blocks = N_KV_BLOCKS, .kv = kv};
+}
+
+/* KV blocks go along, so that of each text at most its last, partial block is computed again. */
+static void test_kept_blocks(void **state) {
+    (void)state;
+    static heard h;
+    rig r;
+    mr_epoch_kv kv;
+    int32_t n_kept = 0;
+    h = (heard){0};
+    rig_start(&r);
+    create_job(&r);
+    submit_all(r.job, &h);
+    for (int i = 0; i < 8; i++) {
+        for (int turn = 0; turn < 60; turn++)
+            expect_ok(mr_job_turn(r.job, mr_clock_now_ns() + MR_NS_PER_MS, &r.err), &r.err);
+        expect_ok(mr_job_settle(r.job, &r.err), &r.err);
+        assert_int_equal(mr_job_get_stats(r.job).n_open_steps, 0);
+        const mr_epoch_config epoch = next_epoch_with_kv(&r, &kv);
+        expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);
+        expect_ok(mr_ledger_check(r.job->epoch.ledger, &r.err), &r.err);
+        assert_int_equal(mr_job_get_stats(r.job).n_kept_blocks, kv.n_sent);
+        n_kept += kv.n_sent;
+    }
+    (void)run_to_end(&r);
+    assert_memory_equal(&h, &undisturbed, sizeof h);
+    print_message("%d KV blocks went along\n", (int)n_kept);
+    assert_true(n_kept > 8);
+    rig_stop(&r);
+}
+
 /* What the process holds. */
 typedef struct holdings {
     size_t page_bytes, heap_bytes;
@@ -505,13 +551,10 @@ int main(void) {
     job_model_init(&model, w);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_on_purpose),
-        cmocka_unit_test(test_pause),
-        cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_too_small_a_plan),
-        cmocka_unit_test(test_one_death),
-        cmocka_unit_test(test_further_deaths),
+        cmocka_unit_test(test_many),        cmocka_unit_test(test_on_purpose),
+        cmocka_unit_test(test_kept_blocks), cmocka_unit_test(test_pause),
+        cmocka_unit_test(test_questions),   cmocka_unit_test(test_too_small_a_plan),
+        cmocka_unit_test(test_one_death),   cmocka_unit_test(test_further_deaths),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     job_model_deinit(&model);

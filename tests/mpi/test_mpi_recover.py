@@ -206,6 +206,26 @@ class Serve(unittest.TestCase):
             for _ in victims:
                 self.assertRegex(done.stderr, b"%d of %d layers were kept" % (n_layers, n_layers), str(done))
 
+    def test_drain_to_a_spare(self):
+        """KV blocks go along with the layers, there and back."""
+        wanted = self.undisturbed()
+        port, job = self.start(3, "--recover", "--spares", "1")
+        n_layers = ask(port, "GET", "/plan")[1]["stages"][-1]["last_layer"] + 1
+
+        def meanwhile():
+            for path, ranks in (("drain", {0, 2}), ("undrain", {0, 2}), ("drain", {0, 1})):
+                end = time.monotonic() + LIMIT_S
+                while path == "drain" and any(len(s["layers"]) < n_layers
+                                              for s in ask(port, "GET", "/plan")[1]["spares"]):
+                    self.assertLess(time.monotonic(), end, ask(port, "GET", "/plan")[1])
+                    time.sleep(0.01)
+                rank = 2 if ranks == {0, 1} else 1
+                self.assertEqual(ask(port, "POST", "/cluster/%s?rank=%d" % (path, rank))[0], 200)
+                self.wait_for_plan(port, ranks)
+
+        self.assertEqual(all_streams(port, meanwhile), wanted)
+        done = self.end(job, [], "drained to a spare")
+        self.assertRegex(done.stderr, b"the keys and values of [0-9]+ tokens go on, too", str(done))
 
     def wait_for_plan(self, port, ranks):
         end = time.monotonic() + LIMIT_S
