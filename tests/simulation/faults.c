@@ -17,6 +17,15 @@ static fault_kind draw_kind(rng *r) {
     return KINDS[rng_below(r, sizeof KINDS / sizeof KINDS[0])];
 }
 
+/* Of a run whose ranks only leave and come back, on purpose. */
+static fault_kind draw_move(rng *r) {
+    return rng_below(r, 3) ? FAULT_DRAIN : FAULT_UNDRAIN;
+}
+
+bool faults_with_spares(uint64_t seed) {
+    return seed % 4 == 1;
+}
+
 static int64_t draw_amount(rng *r, fault_kind kind) {
     switch ((int)kind) {
     case FAULT_STOP:
@@ -40,7 +49,7 @@ faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_
     faults all = {.spared = rng_below(&r, n_ranks)};
     int32_t n = 1 + rng_below(&r, FAULTS_MOST);
     for (int32_t i = 0; i < n; i++) {
-        fault f = {.kind = draw_kind(&r)};
+        fault f = {.kind = faults_with_spares(seed) && seed % 8 == 1 ? draw_move(&r) : draw_kind(&r)};
         f.rank = rng_below(&r, n_ranks);
         if (f.rank == all.spared && !spares_its_rank(f.kind))
             f.rank = (f.rank + 1) % n_ranks;

@@ -38,6 +38,8 @@ typedef struct faults {
 } faults;
 
 const char *fault_name(fault_kind kind);
+/* Whether the session of this seed has spares. With every other such seed, ranks only leave and come back. */
+bool faults_with_spares(uint64_t seed);
 /* n_messages: about how many messages an undisturbed run has. */
 faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_messages);
 

@@ -7,6 +7,7 @@
 
 #include "backends/cpu/cpu_backend.h"
 #include "coordinator/job/job_internal.h"
+#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/session_recut.h"
 #include "engine/base/clock.h"
@@ -231,6 +232,8 @@ static void must(run *r, mr_status status, const mr_err *err) {
 
 static void note_recovery(void *ctx, bool begins) {
     run *r = ctx;
+    if (!begins && r->session.job && mr_job_has_epoch(r->session.job))
+        r->result.n_kv_kept += mr_job_get_stats(r->session.job).n_kept_blocks > 0;
     if (!begins)
         return;
     r->result.n_recoveries++;
@@ -252,6 +255,9 @@ static void session_begin(run *r, rng *draws) {
     s->on_recovery_ctx = r;
     int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
     must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
+    must(r, mr_session_size_again(s, &err), &err);
+    if (r->config->slow_times == 0 && faults_with_spares(r->config->seed))
+        session_stand_in_spares(s->cluster.n_ranks - n_stages);
     if (r->config->slow_times > 0) {
         slow_rank_plan();
         r->result.slow_layers_first = slow_rank_layers();
@@ -284,6 +290,8 @@ static void job_begin_with(run *r) {
                                   .recover_ctx = s};
     must(r, mr_job_create(&config, &s->job, &err), &err);
     s->is_loaded = true;
+    if (s->recovery.is_on && s->epoch == 1) /* as the session does */
+        session_layers_loaded(s);
 }
 
 /* Submits the requests whose time has come, and cancels those of clients that have given up. Returns when the next
@@ -346,6 +354,7 @@ static void run_coordinator(void *ctx) {
     mr_roll_call_destroy(s->cluster.roll);
     mr_channel_destroy(mr_session_cluster_channel(&s->cluster));
     session_recovery_deinit(s);
+    mr_free(s->sizes);
 }
 
 /* --- A run ------------------------------------------------------------------------------------------------------- */

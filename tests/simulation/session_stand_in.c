@@ -12,11 +12,17 @@
 static world *the_world;
 static net *the_net;
 static mr_channel *coordinator;
+static int32_t n_spares;
 
 void session_stand_in(world *w, net *n) {
     the_world = w;
     the_net = n;
     coordinator = n ? net_open(n, w->n_ranks) : NULL;
+    n_spares = 0;
+}
+
+void session_stand_in_spares(int32_t n) {
+    n_spares = n;
 }
 
 /* --- Ranks ------------------------------------------------------------------------------------------------------- */
@@ -86,10 +92,10 @@ mr_status mr_session_check_memory(const mr_session *s, uint64_t *out_missing_byt
     return MR_OK;
 }
 
+/* Stages of no bytes: a spare has room for all of them. */
 mr_status mr_session_size_again(mr_session *s, mr_err *err) {
-    (void)s;
-    (void)err;
-    return MR_OK;
+    s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
+    return s->sizes ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for sizes");
 }
 
 void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
@@ -111,6 +117,8 @@ mr_status mr_session_print_plan(const mr_session *s, mr_text_buf *out, mr_err *e
 
 int64_t mr_options_number(const mr_options *o, mr_option_id id) {
     (void)o;
+    if (id == MR_OPTION_SPARES)
+        return n_spares;
     return id == MR_OPTION_RECUT ? slow_rank_look_s() : id == MR_OPTION_RECOVER;
 }
 

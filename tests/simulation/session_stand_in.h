@@ -11,5 +11,7 @@
 
 /* The world and the network in which the session lives from now on. */
 void session_stand_in(world *w, net *n);
+/* How many spares the options want from now on. */
+void session_stand_in_spares(int32_t n);
 
 #endif

@@ -27,7 +27,7 @@ static const struct {
 } REGRESSIONS[] = {{164, "mixed"}, {414, "logits"}, {762, "shared"}, {2499, "preempted"}, {6506, "mirostat"}};
 
 typedef struct totals {
-    int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck;
+    int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck, n_kv_kept;
     int32_t most_requests, most_waiting;
 } totals;
 
@@ -44,6 +44,7 @@ static void add(totals *t, const run_result *r) {
     t->n_recoveries += r->n_recoveries;
     t->n_with_recovery += r->n_recoveries > 0;
     t->n_stuck += r->n_stuck;
+    t->n_kv_kept += r->n_kv_kept;
     for (int i = 0; i < FAULT_KINDS; i++)
         t->n_faults[i] += r->n_faults[i];
     t->most_requests = r->most_requests > t->most_requests ? r->most_requests : t->most_requests;
@@ -51,9 +52,9 @@ static void add(totals *t, const run_result *r) {
 }
 
 static void print_totals(const totals *t, double took_s) {
-    printf("%lld runs in %.1f s, %lld messages, %lld events; %lld recoveries in %lld runs\n", (long long)t->n_runs,
-           took_s, (long long)t->n_messages, (long long)t->n_events, (long long)t->n_recoveries,
-           (long long)t->n_with_recovery);
+    printf("%lld runs in %.1f s, %lld messages, %lld events; %lld recoveries in %lld runs, %lld with KV blocks\n",
+           (long long)t->n_runs, took_s, (long long)t->n_messages, (long long)t->n_events, (long long)t->n_recoveries,
+           (long long)t->n_with_recovery, (long long)t->n_kv_kept);
     for (int i = 0; i < FAULT_KINDS; i++)
         printf("%s%s %lld", i ? ", " : "faults: ", fault_name((fault_kind)i), (long long)t->n_faults[i]);
     printf("\nat most %d requests of an endpoint, %d messages without a receive; %lld sends stuck\n",
