@@ -37,6 +37,7 @@ typedef struct conn {
     int fd;       /* -1: this entry is free */
     int32_t rank; /* rank of the peer, or PENDING */
     int32_t silent_beats;
+    int64_t heard_ns; /* when the last sign of life came */
     short revents;
     uint8_t n_heard;                                            /* received bytes of heard */
     uint8_t heard[LIFELINE_HELLO_BYTES + LIFELINE_PROOF_BYTES]; /* hello and proof, while the rank is PENDING */
@@ -65,7 +66,7 @@ struct mr_lifeline {
 
 static void conn_lose(mr_lifeline *l, conn *c, const char *why) {
     lifeline_fd_close(&c->fd);
-    l->config.lost(l->config.ctx, c->rank, why);
+    l->config.lost(l->config.ctx, c->rank, why, mr_clock_now_ns() - c->heard_ns);
 }
 
 static void conn_lose_silent(mr_lifeline *l, conn *c) {
@@ -108,6 +109,7 @@ static void peer_read(mr_lifeline *l, conn *c) {
         return;
     }
     c->silent_beats = 0;
+    c->heard_ns = mr_clock_now_ns();
     for (ssize_t i = 0; i < n; i++) {
         if (bytes[i] == GOODBYE) {
             conn_lose(l, c, NULL);
@@ -164,6 +166,7 @@ static void pending_admit(mr_lifeline *l, conn *c) {
     conn_watch_host(c->fd);
     c->rank = rank;
     c->silent_beats = 0;
+    c->heard_ns = mr_clock_now_ns();
     l->seen[rank] = true;
     if (--l->n_missing == 0)
         door_close(l);
@@ -431,8 +434,10 @@ mr_status lifeline_connect(const char *address, int32_t self_rank, int64_t deadl
         const lifeline_limits limits = {.deadline_ns = deadline_ns, .refused_until_ns = config->refused_until_ns};
         status = lifeline_race(&places, &l->key, self_rank, &limits, &l->conns[0].fd, err);
     }
-    if (status == MR_OK)
+    if (status == MR_OK) {
         conn_watch_host(l->conns[0].fd);
+        l->conns[0].heard_ns = mr_clock_now_ns();
+    }
     return lifeline_start(status, l, out, err);
 }
 

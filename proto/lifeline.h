@@ -30,9 +30,9 @@ typedef struct mr_lifeline mr_lifeline;
 
 /* Called once for each peer that is lost or has said goodbye, on the thread of the lifeline, perhaps before listen or
  * connect has returned. rank: the peer; 0 on all ranks but rank 0. why: a text such as "its connection closed" or "no
- * sign of life for 5 s", valid during the call; NULL: the peer said goodbye. The function must not close the
- * lifeline. */
-typedef void mr_lifeline_lost(void *ctx, int32_t rank, const char *why);
+ * sign of life for 5 s", valid during the call; NULL: the peer said goodbye. silent_ns: since its last sign of life,
+ * which a peer gives every 500 ms. The function must not close the lifeline. */
+typedef void mr_lifeline_lost(void *ctx, int32_t rank, const char *why, int64_t silent_ns);
 
 /* Rank 0: listens on an ephemeral port of all interfaces (IPv6 and IPv4, or IPv4 only), until every rank from 1 to
  * n_ranks - 1 has connected. A rank may connect once. secret: of the launch, read by this call only. */

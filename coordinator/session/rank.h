@@ -57,6 +57,9 @@ void rank_set_idle(rank_process *p, int32_t rank, bool is_idle);
 void rank_allow_losses(rank_process *p);
 /* Whether a rank was lost, idle or not. */
 bool rank_is_lost(rank_process *p, int32_t rank);
+/* Of the ranks that were lost since the last call: the longest time from a rank's last sign of life to its loss; 0:
+ * none was lost. */
+int64_t rank_take_silence_ns(rank_process *p);
 /* Whether a rank that is not idle was lost, and the user has been told. Later errors follow from that loss and need no
  * message. */
 bool mr_rank_loss_reported(void);

@@ -53,6 +53,7 @@ struct rank_process {
     bool meets_over_mpi;            /* launcher is NULL: ranks learn rank 0's address over MPI */
     bool abandoned;     /* written by the step thread before it finishes: a rank is lost, so no wait for the others */
     bool goodbye;       /* rank 0 has ended in order */
+    int64_t silent_ns;  /* rank_take_silence_ns */
     int32_t early_loss; /* a rank that was lost before mpi was set; 0: none */
 };
 

@@ -49,6 +49,14 @@ bool rank_is_lost(rank_process *p, int32_t rank) {
     return is_lost;
 }
 
+int64_t rank_take_silence_ns(rank_process *p) {
+    mr_mutex_lock(&p->lock);
+    int64_t ns = p->silent_ns;
+    p->silent_ns = 0;
+    mr_mutex_unlock(&p->lock);
+    return ns;
+}
+
 static void sleep_ns(int64_t ns) {
     (void)nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
@@ -87,12 +95,13 @@ static void leave(rank_process *p, const char *why) {
 
 /* At rank 0, after the loss of a rank: ends the requests that were posted with the rank. The user is told of the first
  * loss that ends the job, and of every loss that does not. */
-static void note_loss(rank_process *p, int32_t rank, const char *why) {
+static void note_loss(rank_process *p, int32_t rank, const char *why, int64_t silent_ns) {
     char host[RANK_HOST_BYTES];
     mr_err err;
     mr_mutex_lock(&p->lock);
     bool is_idle = p->is_idle[rank], is_allowed = p->allows_losses;
     p->is_lost[rank] = true;
+    p->silent_ns = silent_ns > p->silent_ns ? silent_ns : p->silent_ns;
     if (p->mpi)
         mr_mpi_peer_lost(p->mpi, rank);
     else
@@ -110,10 +119,10 @@ static void note_loss(rank_process *p, int32_t rank, const char *why) {
         mr_output_error(&err);
 }
 
-static void on_lost(void *ctx, int32_t rank, const char *why) {
+static void on_lost(void *ctx, int32_t rank, const char *why, int64_t silent_ns) {
     rank_process *p = ctx;
     if (p->config.place.rank == 0 && why) {
-        note_loss(p, rank, why);
+        note_loss(p, rank, why, silent_ns);
     } else if (p->config.place.rank != 0 && why) {
         leave(p, why);
     } else if (p->config.place.rank != 0) {

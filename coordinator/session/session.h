@@ -43,11 +43,12 @@ typedef struct mr_session_starvation {
 
 /* What --recover has done so far, and how long the last recovery took. */
 typedef struct mr_session_recovered {
-    uint32_t epoch;    /* the latest; 0: --recover is off */
-    int64_t n;         /* recoveries that ended with a new plan */
-    double planning_s; /* of the last one: to find its last plan, and the time before that */
-    double loading_s;  /* to end the stages, to start others, and to load */
-    double again_s;    /* to compute again what sequences had; 0: not done yet, or they had nothing */
+    uint32_t epoch;     /* the latest; 0: --recover is off */
+    int64_t n;          /* recoveries that ended with a new plan */
+    double detection_s; /* of the last one: from the last sign of life of a lost rank to its loss; 0: none was lost */
+    double planning_s;  /* to find its last plan, and the time before that */
+    double loading_s;   /* to end the stages, to start others, and to load */
+    double again_s;     /* to compute again what sequences had; 0: not done yet, or they had nothing */
 } mr_session_recovered;
 
 /* What --recover keeps of the ranks. For the main thread where nothing else is said. */

@@ -155,6 +155,10 @@ bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank) {
     return c->rank && rank_is_lost(c->rank, rank);
 }
 
+int64_t mr_session_cluster_take_silence_ns(mr_session_cluster *c) {
+    return c->rank ? rank_take_silence_ns(c->rank) : 0;
+}
+
 void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan) {
     for (int32_t rank = 1; rank < c->n_ranks; rank++) {
         bool has_stage = false;

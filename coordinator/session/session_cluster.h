@@ -64,6 +64,8 @@ const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t
 MR_MUST_USE mr_status mr_session_cluster_share_file(mr_session_cluster *c, mr_err *err);
 /* Whether a rank was lost. */
 bool mr_session_cluster_is_lost(const mr_session_cluster *c, int32_t rank);
+/* As rank_take_silence_ns. */
+int64_t mr_session_cluster_take_silence_ns(mr_session_cluster *c);
 /* Call when all stages of a plan are loaded. Ranks without a stage, which may have sent layers to other ranks, only
  * wait from here on: their loss is no error any more. */
 void mr_session_cluster_set_idle(mr_session_cluster *c, const mr_plan *plan);

@@ -20,10 +20,11 @@ void mr_session_get_recovered(mr_session *s, mr_session_recovered *out) {
 
 void session_recovered_note(mr_session *s, int64_t start_ns) {
     mr_session_recovery *r = &s->recovery;
-    int64_t end_ns = mr_clock_now_ns();
+    int64_t end_ns = mr_clock_now_ns(), silence_ns = mr_session_cluster_take_silence_ns(&s->cluster);
     mr_mutex_lock(&r->lock);
     r->recovered = (mr_session_recovered){.epoch = s->epoch,
                                           .n = r->recovered.n + 1,
+                                          .detection_s = (double)silence_ns / (double)MR_NS_PER_S,
                                           .planning_s = (double)(r->planned_ns - start_ns) / (double)MR_NS_PER_S,
                                           .loading_s = (double)(end_ns - r->planned_ns) / (double)MR_NS_PER_S};
     mr_mutex_unlock(&r->lock);

@@ -166,6 +166,8 @@ class Serve(unittest.TestCase):
             kill(pid, signal.SIGSTOP)
 
         self.assertEqual(all_streams(port, meanwhile), wanted)
+        recovery = ask(port, "GET", "/plan")[1]["recovery"]
+        self.assertGreater(recovery["detection_s"], 4, recovery)
         kill(pid, signal.SIGCONT)
         done = self.end(job, [1], "rank 1 is stopped")
         self.assertIn(b"no sign of life", done.stderr, str(done))

@@ -175,7 +175,7 @@ class FakeServer(http.server.ThreadingHTTPServer):
         self.state, self.key, self.pause_s = State(n_stages), key, pause_s
         self.template = template
         self.plan = {"epoch": 1, "ranks": ["stage"] * n_stages + ["lost"],
-                     "recovery": {"recoveries": 0, "planning_s": 0.01, "loading_s": 0.2, "computing_s": 0, "missing_bytes": 0}}
+                     "recovery": {"recoveries": 0, "detection_s": 0, "planning_s": 0.01, "loading_s": 0.2, "computing_s": 0, "missing_bytes": 0}}
         self.requests, self.n_told, self.n_broken = [], 0, 0
 
     @property

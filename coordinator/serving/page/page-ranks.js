@@ -34,7 +34,7 @@ function summary({ epoch, recovery }) {
     return `requests wait: ${bytes(recovery.missing_bytes)} of memory are missing`;
   if (recovery.recoveries === 0)
     return "no rank was lost";
-  const parts = ["planning", "loading", "computing"].filter((part) => recovery[`${part}_s`] > 0);
+  const parts = ["detection", "planning", "loading", "computing"].filter((part) => recovery[`${part}_s`] > 0);
   return `plan ${epoch}; the last change: ` + parts.map((part) => `${part} ${duration(recovery[`${part}_s`])}`).join(", ");
 }
 

@@ -130,9 +130,9 @@ static json_t *recovery_json(mr_session *c) {
     mr_session_starvation starvation;
     mr_session_get_recovered(c, &done);
     mr_session_get_starvation(c, &starvation);
-    return json_pack("{s:I, s:f, s:f, s:f, s:I}", "recoveries", (json_int_t)done.n, "planning_s", done.planning_s,
-                     "loading_s", done.loading_s, "computing_s", done.again_s, "missing_bytes",
-                     (json_int_t)starvation.missing_bytes);
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:I}", "recoveries", (json_int_t)done.n, "detection_s",
+                     done.detection_s, "planning_s", done.planning_s, "loading_s", done.loading_s, "computing_s",
+                     done.again_s, "missing_bytes", (json_int_t)starvation.missing_bytes);
 }
 
 static json_t *plan_json(mr_serve *s) {
@@ -293,6 +293,7 @@ static void count_recoveries(mr_serve *s) {
         return;
     mr_metrics_set(s->metrics, MR_METRIC_EPOCH, none, done.epoch);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERIES, none, (double)done.n);
+    mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"detection"}}, done.detection_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"planning"}}, done.planning_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"computing"}}, done.again_s);

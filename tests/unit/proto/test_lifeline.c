@@ -38,15 +38,17 @@ typedef struct losses {
     atomic_bool is_hung;
     int32_t ranks[MAX_LOSSES];
     char whys[MAX_LOSSES][64];
+    int64_t silent_ns[MAX_LOSSES];
 } losses;
 
-static void note_loss(void *ctx, int32_t rank, const char *why) {
+static void note_loss(void *ctx, int32_t rank, const char *why, int64_t silent_ns) {
     if (!why)
         return; /* the client said goodbye */
     losses *seen = ctx;
     mr_mutex_lock(&seen->lock);
     if (seen->n < MAX_LOSSES) {
         seen->ranks[seen->n] = rank;
+        seen->silent_ns[seen->n] = silent_ns;
         snprintf(seen->whys[seen->n], sizeof seen->whys[0], "%s", why);
     }
     seen->n++;
@@ -376,6 +378,7 @@ static void test_a_silent_rank_is_told(void **state) {
     assert_int_equal(first, 1);
     int fd = raw_join(l, 1);
     assert_int_equal(losses_wait(seen, 1, PATIENCE_NS), 1);
+    assert_true(seen->silent_ns[0] >= 100 * MR_NS_PER_MS); /* it has joined, and said nothing for 9 beats */
     assert_int_equal(mr_lifeline_n_missing(l, &first), 1); /* rank 1 has joined */
     assert_int_equal(first, 2);
     while (recv(fd, &byte, 1, 0) == 1)
