@@ -22,7 +22,8 @@
 #include "engine/graph/debug.h"
 #include "millrace_commit.h"
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
+/* EXIT_START_AGAIN: with --recover, a rank was lost before a plan ran. The number is EX_TEMPFAIL of BSD. */
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_START_AGAIN = 75 };
 
 typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
 
@@ -201,9 +202,11 @@ int main(int argc, char **argv) {
         mr_output_error(&err);
     if (status != MR_OK && (!readable || runs_on_ranks(&options)))
         mr_session_cluster_dismiss_unmet();
+    bool begins_again = readable && mr_options_number(&options, MR_OPTION_RECOVER) && mr_rank_loss_reported();
+    int code = begins_again && is_of_peers(status) ? EXIT_START_AGAIN : exit_status(status);
     mr_options_deinit(&options);
-    status_file_end(exit_status(status));
+    status_file_end(code);
     if (mr_rank_left_behind())
-        _exit(exit_status(status));
-    return exit_status(status);
+        _exit(code);
+    return code;
 }

@@ -1,12 +1,13 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
 # deploy/lib/mpirun_restart.sh - starts a job again when rank 0 or mpirun was killed: no other rank can answer for
-# rank 0, and all end by themselves. Where rank 0 has left an exit status, it has said what is wrong, and the job is
-# over.
+# rank 0, and all end by themselves. Also when rank 0 says that another rank was lost before a plan ran. Where rank 0
+# has left another exit status, it has said what is wrong, and the job is over.
 # SPDX-License-Identifier: Apache-2.0
 
 RESTARTS=5         # at most so many by default ...
 RESTARTS_IN_S=600  # ... in this time
 LONGEST_WAIT_S=30  # the waits are 1, 2, 4 ... s
+LOST_EARLY=75      # status of rank 0: a rank was lost before a plan ran
 
 # Sets restarts, which is empty where no option has set it.
 choose_restarts() {
@@ -20,16 +21,23 @@ choose_restarts() {
     restarts=0 # another command would begin its output anew
 }
 
-# Whether rank 0 or mpirun was killed while nobody wanted the job to end. A second signal kills a rank 0 that is ending.
+# Whether another rank was lost before a plan ran.
+was_lost_early() {
+    grep -qx "$LOST_EARLY" "$MILLRACE_STATUS_FILE" 2>/dev/null
+}
+
+# Whether rank 0 or mpirun was killed, or a rank was lost early, while nobody wanted the job to end. A second signal
+# kills a rank 0 that is ending.
 was_killed() {
-    [[ $started == yes && ! $caught && $failed == no && ! -e $MILLRACE_STATUS_FILE &&
-        ! -e $MILLRACE_STATUS_FILE.ending ]]
+    [[ $started == yes && ! $caught && $failed == no && ! -e $MILLRACE_STATUS_FILE.ending ]] &&
+        { [[ ! -e $MILLRACE_STATUS_FILE ]] || was_lost_early; }
 }
 
 # Sets killed to what was killed. With recovery, mpirun returns no status of a killed rank; its own is that of a signal.
 find_killed() {
-    killed='rank 0'
-    [[ $recovery == no ]] || ((mpirun_status <= 128 || asked_ms != 0)) || killed=mpirun
+    killed='rank 0 was killed'
+    [[ $recovery == no ]] || ((mpirun_status <= 128 || asked_ms != 0)) || killed='mpirun was killed'
+    ! was_lost_early || killed='a rank was lost before all were ready'
 }
 
 # Sets recent to the times of the restarts that still count.
@@ -55,7 +63,7 @@ wait_to_restart() {
     trap 'on_early_signal 143' TERM
     trap 'on_early_signal 143' HUP
     [[ ${command[0]} != serve ]] || trap '' HUP
-    say "$killed was killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
+    say "$killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
 $((RESTARTS_IN_S / 60)) min"
     end=$((now + wait_s * 1000))
     while [[ ! $caught ]] && ((now < end)); do
@@ -70,13 +78,14 @@ run_jobs() {
     prepare_job
     while true; do
         run_job
+        ((status != LOST_EARLY)) || status=1
         was_killed || exit "$status"
         find_killed
         read_clock
         forget_old_restarts
         if ((${#recent[@]} >= restarts)); then
             ((restarts == 0)) ||
-                say "error: $killed was killed, and the job was started again $restarts times in the last \
+                say "error: $killed, and the job was started again $restarts times in the last \
 $((RESTARTS_IN_S / 60)) min" "if the system lacked memory, dmesg says so"
             exit "$status"
         fi

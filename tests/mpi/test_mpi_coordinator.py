@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rank 0 dies: all other ranks end soon, deploy/millrace-mpirun starts the job again, and batches go on where they were.
 Argument: the class of tests to run. Exit status 77: all were skipped."""
+import contextlib
+import glob
 import json
 import os
 import random
@@ -262,6 +264,41 @@ class Restart(unittest.TestCase):
         said = self.check_end(job, 0)
         self.assertEqual(said.count("starts again in"), 3, said)
         self.assertEqual(results(out), results(out + ".wanted"))
+
+    def wait_for_lifeline(self, pid):
+        """Until the rank has called rank 0, which is some tenths of a second before its plan."""
+        end = time.monotonic() + LIMIT_S
+        while True:
+            for path in glob.glob("/proc/%d/task/*/comm" % pid):
+                with contextlib.suppress(OSError), open(path, encoding="ascii") as f:
+                    if f.read().strip() == "mr-lifeline":
+                        return
+            self.assertLess(time.monotonic(), end, "rank 1 does not call")
+            time.sleep(0.002)
+
+    def test_lost_before_the_plan(self):
+        """A rank that is lost while MPI starts, or in the lobby: the job starts again. On a busy machine the plan may
+        come first, and the others take over."""
+        luck = random.Random(7)
+        requests, out = os.path.join(self.folder, "in"), os.path.join(self.folder, "out")
+        with open(requests, "w", encoding="ascii") as f:
+            f.write(batch_lines(40))
+        args = ["batch", DEMO, "-i", requests, "--sequences", "8", "--threads", "1", "-o"]
+        done = run_ranks(1, [*args, out + ".wanted"])
+        self.assertEqual(done.status, 0, str(done))
+        n_again = 0
+        for _ in range(3):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(out)
+            job = self.start(3, [], [*args, out])
+            pid = job.rank_pid(1)
+            self.wait_for_lifeline(pid)
+            time.sleep(luck.uniform(0, 0.05))
+            kill(pid)
+            said = self.check_end(job, 0)
+            n_again += said.count("a rank was lost before all were ready: the job starts again in 1 s")
+            self.assertEqual(results(out), results(out + ".wanted"))
+        self.assertGreater(n_again, 0)
 
 
 class Batches(unittest.TestCase):
