@@ -13,6 +13,7 @@ struct mr_ledger {
     int32_t n_free;        /* without cached blocks */
     uint32_t *free_blocks; /* a stack */
     int32_t *n_refs;       /* [n_blocks] */
+    uint32_t *versions;    /* [n_blocks] */
     uint32_t *tables;      /* [n_slots][max_blocks] */
     uint32_t *found;       /* [max_blocks]: the whole blocks of the last look-up */
     int64_t n_looked_up;
@@ -28,11 +29,12 @@ mr_status mr_ledger_create(int32_t n_blocks, int32_t n_slots, int32_t max_blocks
         *l = (mr_ledger){.n_blocks = n_blocks, .n_slots = n_slots, .max_blocks = max_blocks, .n_free = n_blocks};
         l->free_blocks = mr_alloc_array((size_t)n_blocks, sizeof *l->free_blocks);
         l->n_refs = mr_alloc_array((size_t)n_blocks, sizeof *l->n_refs);
+        l->versions = mr_alloc_array((size_t)n_blocks, sizeof *l->versions);
         l->tables = mr_alloc_array(n_entries, sizeof *l->tables);
         l->found = mr_alloc_array((size_t)max_blocks, sizeof *l->found);
         l->slots = mr_alloc_array((size_t)n_slots, sizeof *l->slots);
     }
-    if (!l || !l->free_blocks || !l->n_refs || !l->tables || !l->found || !l->slots)
+    if (!l || !l->free_blocks || !l->n_refs || !l->versions || !l->tables || !l->found || !l->slots)
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for an account of %d KV blocks and %d sequences", n_blocks,
                             n_slots);
     if (status == MR_OK)
@@ -55,6 +57,7 @@ void mr_ledger_destroy(mr_ledger *l) {
     mr_prefix_cache_destroy(l->cache);
     mr_free(l->free_blocks);
     mr_free(l->n_refs);
+    mr_free(l->versions);
     mr_free(l->tables);
     mr_free(l->found);
     mr_free(l->slots);
@@ -77,6 +80,7 @@ static uint32_t take_any(mr_ledger *l) {
     int32_t block = l->n_free > 0 ? (int32_t)l->free_blocks[--l->n_free] : mr_prefix_cache_evict(l->cache);
     MR_ASSERT(block != MR_NO_BLOCK && l->n_refs[block] == 0);
     l->n_refs[block] = 1;
+    l->versions[block]++;
     return (uint32_t)block;
 }
 
@@ -204,15 +208,29 @@ static bool is_set(const uint8_t *bits, int32_t i) {
     return bits[i / 8] >> i % 8 & 1;
 }
 
-int32_t mr_ledger_mark_ready(const mr_ledger *l, uint8_t *bits) {
+static int32_t mark(const mr_ledger *l, bool only_whole, uint8_t *bits) {
     int32_t n = 0;
     for (int32_t i = 0; i < l->n_blocks; i++) {
-        if (l->n_refs[i] == 0 || !mr_prefix_cache_is_ready(l->cache, i))
+        bool is_whole = mr_prefix_cache_is_ready(l->cache, i, MR_PREFIX_WHOLE);
+        bool is_ready = is_whole || (!only_whole && mr_prefix_cache_is_ready(l->cache, i, MR_PREFIX_BEGIN));
+        if (l->n_refs[i] == 0 || !is_ready)
             continue;
         bits[i / 8] |= (uint8_t)(1 << i % 8);
         n++;
     }
     return n;
+}
+
+int32_t mr_ledger_mark_ready(const mr_ledger *l, uint8_t *bits) {
+    return mark(l, false, bits);
+}
+
+int32_t mr_ledger_mark_whole(const mr_ledger *l, uint8_t *bits) {
+    return mark(l, true, bits);
+}
+
+const uint32_t *mr_ledger_versions(const mr_ledger *l) {
+    return l->versions;
 }
 
 void mr_ledger_release_all(mr_ledger *l) {

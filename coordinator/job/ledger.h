@@ -81,6 +81,10 @@ void mr_ledger_publish(mr_ledger *l, int32_t slot, int32_t idx, mr_prefix_part p
 /* Sets bit i % 8 of bits[i / 8] for each block i that a slot holds and whose content has a ready key. Returns how many
  * there are. bits: zeros, for all blocks. */
 int32_t mr_ledger_mark_ready(const mr_ledger *l, uint8_t *bits);
+/* The same for blocks that are whole, so that no step writes to them as long as their version stays. */
+int32_t mr_ledger_mark_whole(const mr_ledger *l, uint8_t *bits);
+/* How often each block has got new content: [n_blocks]. */
+const uint32_t *mr_ledger_versions(const mr_ledger *l);
 /* Drops all references of all slots. */
 void mr_ledger_release_all(mr_ledger *l);
 /* Forgets what the cached blocks hold, except those whose bits are set; NULL: all of them. They are free then. */

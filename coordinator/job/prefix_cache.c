@@ -194,11 +194,8 @@ int32_t mr_prefix_cache_evict(mr_prefix_cache *c) {
     return block;
 }
 
-bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block) {
-    bool any = false;
-    for (mr_prefix_part part = 0; part < MR_PREFIX_PARTS; part++)
-        any = any || c->entries[entry_of(block, part)].state == READY;
-    return any;
+bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block, mr_prefix_part part) {
+    return c->entries[entry_of(block, part)].state == READY;
 }
 
 bool mr_prefix_cache_is_cached(const mr_prefix_cache *c, int32_t block) {

@@ -56,8 +56,8 @@ void mr_prefix_cache_drop(mr_prefix_cache *c, int32_t block);
 /* Evicts the block that was cached longest: forgets its keys and returns it. MR_NO_BLOCK: no block is cached. */
 int32_t mr_prefix_cache_evict(mr_prefix_cache *c);
 
-/* Whether the block has a ready key. */
-bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block);
+/* Whether this key of the block is ready. */
+bool mr_prefix_cache_is_ready(const mr_prefix_cache *c, int32_t block, mr_prefix_part part);
 bool mr_prefix_cache_is_cached(const mr_prefix_cache *c, int32_t block);
 int32_t mr_prefix_cache_n_cached(const mr_prefix_cache *c);
 

@@ -121,6 +121,30 @@ static void issue(world *w, int32_t slot, uint64_t r) {
     }
 }
 
+/* What whole blocks held at some time. */
+typedef struct copy {
+    uint8_t bits[(N_BLOCKS + 7) / 8];
+    uint32_t versions[N_BLOCKS];
+    uint64_t rows[N_BLOCKS][BLOCK];
+    int32_t n_changed;
+} copy;
+
+/* A block that was whole holds the same as long as its version stays. Then takes a new copy. */
+static void check_copy(const world *w, copy *c) {
+    const uint32_t *versions = mr_ledger_versions(w->ledger);
+    for (int32_t i = 0; i < N_BLOCKS; i++) {
+        if (!(c->bits[i / 8] >> i % 8 & 1))
+            continue;
+        if (versions[i] == c->versions[i])
+            assert_memory_equal(w->rows[i], c->rows[i], sizeof w->rows[i]);
+        c->n_changed += memcmp(w->rows[i], c->rows[i], sizeof w->rows[i]) != 0;
+    }
+    memset(c->bits, 0, sizeof c->bits);
+    (void)mr_ledger_mark_whole(w->ledger, c->bits);
+    memcpy(c->versions, versions, sizeof c->versions);
+    memcpy(c->rows, w->rows, sizeof c->rows);
+}
+
 /* Another epoch: some blocks go on, and the others hold nothing of use. */
 static void begin_again(world *w, bool keeps) {
     uint8_t kept[(N_BLOCKS + 7) / 8] = {0};
@@ -140,14 +164,18 @@ static void begin_again(world *w, bool keeps) {
 static void test_every_block_holds_what_is_expected(void **state) {
     (void)state;
     static world w;
+    copy c = {.n_changed = 0};
     mr_err err;
     w = (world){0};
     expect_ok(mr_ledger_create(N_BLOCKS, N_SLOTS, MAX_BLOCKS, &w.ledger, &err), &err);
     for (uint64_t i = 0; i < 60000; i++) {
         uint64_t r = mr_rng_u64(11, 2, i), allocs = mr_mem_thread_allocs();
         int32_t slot = (int32_t)(r >> 50) % N_SLOTS;
+        if (i % 37 == 0)
+            check_copy(&w, &c);
         if ((r >> 30 & 255) == 0) {
             begin_again(&w, r & 1);
+            memset(c.bits, 0, sizeof c.bits);
         } else if (!w.seqs[slot].is_live) {
             join(&w, slot, r);
         } else if ((r >> 40 & 15) == 0) {
@@ -166,6 +194,7 @@ static void test_every_block_holds_what_is_expected(void **state) {
     print_message("%d whole hits, %d copies, %d waits, %d refusals, %d times with blocks of before\n", w.n_whole_hits,
                   w.n_copies, w.n_waits, w.n_refused, w.n_again);
     assert_true(w.n_whole_hits > 100 && w.n_copies > 100 && w.n_waits > 100 && w.n_refused > 100 && w.n_again > 20);
+    assert_true(c.n_changed > 100);
     mr_ledger_destroy(w.ledger);
 }
 
