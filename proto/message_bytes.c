@@ -30,7 +30,7 @@ enum {
      SAMPLING_BYTES(id_bytes) + MR_MAX_GRAMMAR_BYTES)
 
 /* The number of an expert takes two bytes. */
-#define RANGE_BYTES (9 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
+#define RANGE_BYTES (10 * (size_t)HEAD + 2 * (size_t)ANY_HEAD)
 #define PLAN_BYTES                                                                                                     \
     (17 * (size_t)HEAD + 3 * (size_t)ANY_HEAD + MR_MAX_STAGES * RANGE_BYTES + 2 * (size_t)MR_MAX_HELD_EXPERTS)
 

@@ -168,6 +168,16 @@ static void check_give_kv(checks *c, const Millrace__GiveKv *m) {
     in_range(c, "the bytes of blocks", m->blocks.len, 1, MR_MAX_GIVEN_KV_BYTES);
 }
 
+static void check_take_kv(checks *c, const Millrace__TakeKv *m) {
+    in_range(c, "epoch", m->epoch, 1, UINT32_MAX);
+    in_range(c, "kv_epoch", m->kv_epoch, 1, (uint64_t)m->epoch - 1);
+    below(c, "from", m->from, MR_MAX_STAGES);
+    in_range(c, "last_layer", m->last_layer, (uint64_t)m->first_layer + 1, MR_MAX_LAYERS);
+    in_range(c, "n_kv_blocks", m->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
+    known_kv_type(c, m->kv_type);
+    in_range(c, "n_sent_blocks", m->n_sent_blocks, 0, m->n_kv_blocks);
+}
+
 static void check_prepare(checks *c, const Millrace__Prepare *m) {
     uint32_t next_layer = 0;
     in_range(c, "the number of stages", m->n_stages, 0, MR_MAX_STAGES);
@@ -360,6 +370,9 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
         break;
     case MILLRACE__CONTROL__BODY_GIVE_KV:
         check_give_kv(&c, m->give_kv);
+        break;
+    case MILLRACE__CONTROL__BODY_TAKE_KV:
+        check_take_kv(&c, m->take_kv);
         break;
     case MILLRACE__CONTROL__BODY_PROBE:
         below(&c, "peer", m->probe->peer, MR_MAX_STAGES);
@@ -554,6 +567,12 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
         in_range(c, "the number of device_uuid", m->n_device_uuid, MR_DEVICE_UUID_WORDS, MR_DEVICE_UUID_WORDS);
 }
 
+static void check_ready(checks *c, const Millrace__Ready *m, const mr_msg_limits *limits) {
+    below(c, "stage", m->stage, limits->n_stages);
+    in_range(c, "way", m->way, 0, MR_WAYS - 1);
+    in_range(c, "kept_layers", m->kept_layers, 0, MR_MAX_LAYERS);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     begin_body(&c, &m->base, m->ready);
@@ -561,9 +580,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         return c.status;
     switch ((int)m->body_case) {
     case MILLRACE__REPORT__BODY_READY:
-        below(&c, "stage", m->ready->stage, limits->n_stages);
-        in_range(&c, "way", m->ready->way, 0, MR_WAYS - 1);
-        in_range(&c, "kept_layers", m->ready->kept_layers, 0, MR_MAX_LAYERS);
+        check_ready(&c, m->ready, limits);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
         below(&c, "stage", m->failure->stage, limits->n_stages);
@@ -573,9 +590,6 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
     case MILLRACE__REPORT__BODY_PROGRESS:
         below(&c, "stage", m->progress->stage, limits->n_stages);
         in_range(&c, "done_bytes", m->progress->done_bytes, 0, m->progress->total_bytes);
-        break;
-    case MILLRACE__REPORT__BODY_HELD:
-        rank_status(&c, m->held->status);
         break;
     case MILLRACE__REPORT__BODY_PONG:
         int_in_range(&c, "clock_ns", m->pong->clock_ns, 0, MAX_CLOCK_NS);
@@ -602,7 +616,11 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         check_expert_share(&c, m->expert_share, limits);
         break;
     case MILLRACE__REPORT__BODY_STATE:
-        break; /* any numbers will do */
+    case MILLRACE__REPORT__BODY_TOOK_KV: /* any numbers will do */
+        break;
+    case MILLRACE__REPORT__BODY_HELD:
+        rank_status(&c, m->held->status);
+        break;
     case MILLRACE__REPORT__BODY_HEADERS:
         rank_status(&c, m->headers->status);
         break;

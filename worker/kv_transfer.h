@@ -1,6 +1,6 @@
 /* worker/kv_transfer.h - KV blocks go from the rank that had a stage to the rank that has its layers in the next epoch.
  * A message is one block of all layers; its number is the step of its frame.
- * Owns:    its link, for the time of a call. Borrows: everything in the config.
+ * Owns:    its link. Borrows: everything in the config, which outlives the call or the giver.
  * Threads: bound to the step thread.
  * Errors:  MR_E_PEER_LOST. MR_E_TIMEOUT: the peer has sent or taken nothing for seconds. MR_E_PROTOCOL: a block that is
  *          not of this store. MR_E_CANCELLED: told_to_end has returned true. */
@@ -11,10 +11,13 @@
 #include "engine/kv/kv_store.h"
 #include "proto/channel.h"
 
+#define MR_KV_PATIENCE_NS INT64_C(5000000000) /* where nothing else is to be done */
+
 typedef struct mr_kv_transfer {
     mr_channel *channel;
     int32_t peer;
-    uint32_t epoch;     /* the new one: the receiver's stage is of it, and the sender has no stage in it */
+    uint32_t epoch;     /* the next one, in which the sender has no stage */
+    bool ahead;         /* before that epoch: the link is another one */
     mr_kv_store *store; /* the host reaches it */
     int32_t n_blocks;   /* that the store has */
     bool (*told_to_end)(void *ctx);
@@ -23,7 +26,16 @@ typedef struct mr_kv_transfer {
 
 /* Sends the blocks whose bits are set: bit i % 8 of blocks[i / 8]. */
 MR_MUST_USE mr_status mr_kv_give(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_bytes, mr_err *err);
-/* Receives n_due blocks into the store. */
-MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, mr_err *err);
+/* The same, bit by bit. */
+typedef struct mr_kv_giver mr_kv_giver;
+/* blocks are copied. */
+MR_MUST_USE mr_status mr_kv_giver_create(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_bytes,
+                                         mr_kv_giver **out, mr_err *err);
+void mr_kv_giver_destroy(mr_kv_giver *g);
+/* Sends one block if there is room, without waiting. *out_done: the receiver has all blocks. */
+MR_MUST_USE mr_status mr_kv_giver_turn(mr_kv_giver *g, bool *out_sent, bool *out_done, mr_err *err);
+
+/* Receives n_due blocks into the store. patience_ns: how long no block may come. */
+MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err);
 
 #endif

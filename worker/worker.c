@@ -113,6 +113,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
                               w->stage_idx, i);
         w->stage_idx = i;
         w->kv_from = (int32_t)s->kv_from - 1;
+        w->kv_ahead = s->kv_ahead;
         *range = (mr_layer_range){(int32_t)s->first_layer, (int32_t)s->last_layer};
         *device = (mr_devices_share){.n_layers = (int32_t)s->device_layers,
                                      .n_host_experts = (int32_t)s->host_experts,
@@ -184,7 +185,7 @@ static void tell_whether_it_runs_steps(const worker *w, bool runs_steps) {
 static void drop_useless_kv(worker *w, const Millrace__Plan *plan) {
     mr_kept_kv *kept = w->config->kept_kv;
     w->n_sent_blocks = (int32_t)plan->n_sent_blocks;
-    if (kept && (plan->kv_epoch == 0 || plan->kv_epoch != kept->epoch || w->kv_from >= 0))
+    if (kept && (plan->kv_epoch == 0 || plan->kv_epoch != kept->epoch || (w->kv_from >= 0 && !w->kv_ahead)))
         mr_kept_kv_drop(kept);
 }
 
@@ -206,15 +207,16 @@ static mr_status take_kv(worker *w, mr_err *err) {
     w->has_kv = mr_stage_has_kept_kv(w->stage);
     if (w->kv_from < 0)
         return MR_OK;
+    bool has_first = !w->kv_ahead || w->has_kv;
     if (w->kv_from >= w->config->coordinator || w->kv_from == w->config->channel->self)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan has KV blocks sent by rank %d", (int)w->kv_from);
     if (!transfer.store)
         return MR_OK;
-    mr_status status = mr_kv_take(&transfer, w->n_sent_blocks, &why);
+    mr_status status = mr_kv_take(&transfer, w->n_sent_blocks, MR_KV_PATIENCE_NS, &why);
     if (status == MR_E_CANCELLED)
         return mr_err_set(err, status, "%s", "");
-    w->has_kv = status == MR_OK;
-    if (!w->has_kv)
+    w->has_kv = status == MR_OK && has_first;
+    if (status != MR_OK)
         mr_log_write(MR_LOG_WARN, "worker", "the KV blocks of rank %d did not come: %s", (int)w->kv_from, why.text);
     return MR_OK;
 }

@@ -42,6 +42,7 @@ typedef struct worker {
     int32_t *expert_order; /* of the plan, for the stage; NULL: the plan has none */
     int32_t stage_idx, n_stages;
     int32_t kv_from, n_sent_blocks;          /* the rank that sends KV blocks of the stage, -1: none; how many */
+    bool kv_ahead;                           /* most of them were sent before, and are kept */
     bool has_kv;                             /* the KV blocks of the plan's kv_epoch are here */
     int32_t head, next, previous, tail_peer; /* endpoints; next, previous: -1: none */
     bool must_ways;                          /* as in Millrace__Plan */

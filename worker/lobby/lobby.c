@@ -3,22 +3,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/lobby.h"
 
-#include "engine/base/cache_dir.h"
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "proto/facts_message.h"
 #include "proto/link.h"
 #include "proto/messages.h"
-#include "worker/files/file_cache.h"
 #include "worker/files/file_layers.h"
 #include "worker/link_device.h"
+#include "worker/lobby/file_sharing.h"
 #include "worker/lobby/give_kv.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
 #include "worker/lobby/prepare.h"
 #include "worker/lobby/probe.h"
 #include "worker/lobby/probe_device.h"
+#include "worker/lobby/take_kv.h"
 #include "worker/worker.h"
 
 typedef struct lobby {
@@ -27,14 +27,13 @@ typedef struct lobby {
     mr_inbox *control;
     mr_arena *arena;
     Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
-    mr_file_server *file_server;
-    mr_file_client *file_client;
+    mr_file_sharing files;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
     mr_kept_kv kv;          /* its KV blocks, until the coordinator says that they are of no use */
+    mr_kv_giving giving;    /* of KV blocks, while a stage runs */
     bool has_refused;       /* a message of somebody without the launch secret was logged */
     uint32_t n_signals;     /* of config->n_signals, those that the coordinator was told of */
     int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
-    mr_err file_problem;    /* why the server, the client or both could not be created */
     mr_status status;       /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
@@ -112,6 +111,18 @@ static mr_status pass_signals(lobby *l, mr_err *err) {
     return say_state(l, 0, &sent, err);
 }
 
+/* While a stage runs: sends KV blocks that a message wants. */
+static mr_status give_ahead(lobby *l, mr_err *err) {
+    mr_kv_wish wish;
+    mr_kv_giving_turn(&l->giving);
+    if (!l->message || l->message->body_case != MILLRACE__CONTROL__BODY_GIVE_KV)
+        return MR_OK;
+    mr_kv_wish_read(l->message->give_kv, &wish);
+    mr_kv_giving_begin(&l->giving, &wish, l->config->channel, l->config->coordinator, &l->kv);
+    l->message = NULL;
+    return mr_inbox_release(l->control, err);
+}
+
 /* Callback of a running stage or measurement. An error of the peek ends the stage; the lobby keeps the error, because
  * the inbox reports a malformed message only once. */
 static bool told_to_end(void *ctx) {
@@ -120,6 +131,8 @@ static bool told_to_end(void *ctx) {
         l->status = pass_signals(l, &l->err);
     if (l->status == MR_OK)
         l->status = peek(l, &l->err);
+    if (l->status == MR_OK && l->kv.used)
+        l->status = give_ahead(l, &l->err);
     return l->status != MR_OK || (l->message && (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN ||
                                                  l->message->body_case == MILLRACE__CONTROL__BODY_ABORT));
 }
@@ -131,92 +144,14 @@ static mr_status how_told(const lobby *l, mr_err *err) {
 
 /* --- The model file ---------------------------------------------------------------------------------------------- */
 
-/* Both sides of sharing. A rank with some parts of the file gives those and asks for the others. */
-typedef struct sharing {
-    const Millrace__ShareFile *message;
-    const char *folder; /* of the cache; NULL: there is none */
-    mr_file_part parts[MR_MAX_FILE_PARTS];
-    mr_part_place places[MR_MAX_FILE_PARTS];
-    bool asks;
-} sharing;
-
-static void sharing_init(sharing *s, const Millrace__ShareFile *message, const char *folder) {
-    s->message = message;
-    s->folder = folder;
-    s->asks = false;
-    for (size_t i = 0; i < message->n_parts; i++) {
-        const Millrace__FilePart *p = message->parts[i];
-        s->parts[i] = (mr_file_part){p->bytes, p->header_bytes, .n_sources = (int32_t)p->n_sources};
-        for (size_t k = 0; k < p->n_sources; k++)
-            s->parts[i].sources[k] = (int32_t)p->sources[k];
-        s->places[i] = (mr_part_place){p->bytes, p->n_sources == 0};
-        s->asks = s->asks || p->n_sources > 0;
-    }
-}
-
-static mr_status create_file_server(lobby *l, const sharing *s, const mr_err *problem, mr_err *err) {
-    const mr_file_server_config config = {.channel = l->config->channel,
-                                          .path = l->config->model_path,
-                                          .parts = s->places,
-                                          .n_parts = (int32_t)s->message->n_parts,
-                                          .cache_folder = s->folder,
-                                          .n_threads = l->config->n_threads,
-                                          .peers = s->message->askers,
-                                          .n_peers = (int32_t)s->message->n_askers,
-                                          .problem = problem};
-    return mr_file_server_create(&config, &l->file_server, err);
-}
-
-static mr_status create_file_client(lobby *l, const sharing *s, mr_err *err) {
-    const mr_file_client_config config = {.channel = l->config->channel,
-                                          .cache_folder = s->folder,
-                                          .model_path = l->config->model_path,
-                                          .digest = s->message->file_digest,
-                                          .parts = s->parts,
-                                          .n_parts = (int32_t)s->message->n_parts,
-                                          .server = l->file_server};
-    return mr_file_client_create(&config, &l->file_client, err);
-}
-
-static void end_sharing(lobby *l) {
-    mr_file_client_destroy(l->file_client);
-    mr_file_server_destroy(l->file_server);
-    l->file_server = NULL;
-    l->file_client = NULL;
-}
-
-/* Creates the file server, if others may ask, and the file client, if this rank lacks parts. An error becomes
- * file_problem: the stage of this rank reports it later, and the server answers every request with it. */
 static mr_status share_file(lobby *l, mr_err *err) {
-    static const char NO_ANSWER[] = "other ranks get no answer to their requests for the model file";
-    char *folder = NULL;
-    mr_err ignored;
-    end_sharing(l);
-    mr_status status = mr_cache_dir_make(l->config->cache_dir, &folder, &l->file_problem);
-    sharing *s = mr_alloc(sizeof *s);
-    if (!s) {
-        status = mr_err_set(&l->file_problem, MR_E_NO_MEMORY, "no memory to share a file");
-    } else {
-        sharing_init(s, l->message->share, folder);
-        status = s->asks ? status : MR_OK; /* a server works without a cache folder */
-        if (s->message->n_askers > 0 && create_file_server(l, s, NULL, &ignored) != MR_OK) {
-            l->file_problem = ignored;
-            status = ignored.status;
-            if (create_file_server(l, s, &l->file_problem, &ignored) != MR_OK)
-                mr_log_write(MR_LOG_WARN, "worker", "%s: %s", NO_ANSWER, l->file_problem.text);
-        }
-        if (s->asks && status == MR_OK)
-            status = create_file_client(l, s, &l->file_problem);
-    }
-    l->file_problem.status = status;
-    mr_free(s);
-    mr_free(folder);
+    mr_file_sharing_begin(&l->files, l->config, l->message->share);
     return mr_inbox_release(l->control, err);
 }
 
 /* Why the model file can be neither served nor fetched; NULL: no problem is known. */
 static const mr_err *file_problem(const lobby *l) {
-    return l->file_problem.status != MR_OK ? &l->file_problem : NULL;
+    return l->files.problem.status != MR_OK ? &l->files.problem : NULL;
 }
 
 /* An error: the stage has failed and the coordinator does not know, so it would wait for ever. This rank has to end. */
@@ -228,16 +163,17 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
                                .epoch = epoch,
                                .backend = l->config->backend,
                                .devices = l->config->devices,
-                               .file_client = l->file_client,
+                               .file_client = l->files.client,
                                .store = l->store,
                                .kept_kv = &l->kv,
-                               .file_server = l->file_server,
+                               .file_server = l->files.server,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
                                .is_unheard = &is_unheard,
                                .told_to_end = told_to_end,
                                .told_to_end_ctx = l};
     mr_status status = mr_worker_run(&config, err);
+    mr_kv_giving_end(&l->giving);
     if (status != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err->text);
     return is_unheard && status != MR_E_PEER_LOST && !told_to_end(l) ? status : MR_OK;
@@ -278,7 +214,7 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
 /* Callback of a measurement. Also serves the file, because ranks without the file need its header to measure. */
 static bool told_to_end_and_serve(void *ctx) {
     lobby *l = ctx;
-    mr_file_server_serve(l->file_server, 0);
+    mr_file_server_serve(l->files.server, 0);
     return told_to_end(l);
 }
 
@@ -293,15 +229,15 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     const mr_lobby_config *c = l->config;
     const mr_file_wait wait = {told_to_end_and_serve, NULL, l};
     if (file_problem(l))
-        return mr_err_set(err, l->file_problem.status, "%s", l->file_problem.text);
+        return mr_err_set(err, l->files.problem.status, "%s", l->files.problem.text);
     if (!c->backend || !c->model_path)
         return mr_err_set(err, MR_E_NOT_FOUND, "there is nothing to measure with");
-    mr_status status = l->file_client ? mr_file_layers_open(l->file_client, &wait, out_gguf, err)
-                                      : mr_gguf_open(c->model_path, out_gguf, err);
+    mr_status status = l->files.client ? mr_file_layers_open(l->files.client, &wait, out_gguf, err)
+                                       : mr_gguf_open(c->model_path, out_gguf, err);
     if (status == MR_OK)
         status = mr_model_info_read(*out_gguf, out_info, err);
-    if (status == MR_OK && l->file_client)
-        status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, NULL, &wait, err);
+    if (status == MR_OK && l->files.client)
+        status = mr_file_layers_fetch(l->files.client, *out_gguf, out_info, NULL, &wait, err);
     return status;
 }
 
@@ -437,7 +373,7 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
 static bool must_stop(void *ctx) {
     lobby *l = ctx;
     int64_t now_ns = mr_clock_now_ns();
-    mr_file_server_serve(l->file_server, 0);
+    mr_file_server_serve(l->files.server, 0);
     if (l->loaded_ns > 0 && !told_to_end(l) && !l->message)
         (void)!mr_channel_wait(l->config->channel, now_ns + (now_ns - l->loaded_ns), &l->err);
     l->loaded_ns = mr_clock_now_ns();
@@ -449,13 +385,13 @@ static mr_status open_for(lobby *l, const mr_prepare_wish *wish, mr_gguf **out_g
                           mr_err *err) {
     const mr_file_wait wait = {must_stop, NULL, l};
     if (file_problem(l))
-        return mr_err_set(err, l->file_problem.status, "%s", l->file_problem.text);
-    mr_status status = l->file_client ? mr_file_layers_open(l->file_client, &wait, out_gguf, err)
-                                      : mr_gguf_open(l->config->model_path, out_gguf, err);
+        return mr_err_set(err, l->files.problem.status, "%s", l->files.problem.text);
+    mr_status status = l->files.client ? mr_file_layers_open(l->files.client, &wait, out_gguf, err)
+                                       : mr_gguf_open(l->config->model_path, out_gguf, err);
     if (status == MR_OK)
         status = mr_model_info_read(*out_gguf, out_info, err);
-    for (int32_t i = 0; i < wish->n && status == MR_OK && l->file_client; i++)
-        status = mr_file_layers_fetch(l->file_client, *out_gguf, out_info, &wish->stages[i].range, &wait, err);
+    for (int32_t i = 0; i < wish->n && status == MR_OK && l->files.client; i++)
+        status = mr_file_layers_fetch(l->files.client, *out_gguf, out_info, &wish->stages[i].range, &wait, err);
     return status;
 }
 
@@ -499,6 +435,29 @@ static mr_status answer_prepare(lobby *l, mr_err *err) {
     return send_report(l, &answer.base, err);
 }
 
+static mr_status answer_take_kv(lobby *l, mr_err *err) {
+    const Millrace__TakeKv wish = *l->message->take_kv;
+    const mr_kv_transfer transfer = {.channel = l->config->channel, .told_to_end = told_to_end, .ctx = l};
+    Millrace__TookKv answer = MILLRACE__TOOK_KV__INIT;
+    mr_gguf *gguf = NULL;
+    mr_model_info info;
+    mr_err why;
+    mr_status status = mr_inbox_release(l->control, err);
+    if (status != MR_OK)
+        return status;
+    mr_status taken = open_model(l, &gguf, &info, &why);
+    if (taken == MR_OK)
+        taken = mr_kv_take_ahead(&wish, &info, l->config->backend, l->config->coordinator, transfer, &l->kv, &why);
+    mr_gguf_close(gguf);
+    if (taken == MR_E_CANCELLED)
+        return how_told(l, err);
+    if (taken != MR_OK)
+        mr_log_write(MR_LOG_WARN, "worker", "KV blocks of rank %u did not come: %s", wish.from, why.text);
+    answer.epoch = wish.epoch;
+    answer.has_all = taken == MR_OK;
+    return send_report(l, &answer.base, err);
+}
+
 /* --- Waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Answers a message of the lobby other than Start and Shutdown. false: the message is none of these. */
@@ -509,6 +468,11 @@ static bool answer(lobby *l, mr_status *out_status, mr_err *err) {
         return true;
     case MILLRACE__CONTROL__BODY_GIVE_KV:
         *out_status = answer_give_kv(l, err);
+        return true;
+    case MILLRACE__CONTROL__BODY_TAKE_KV:
+        if (!l->config->backend || !l->config->model_path)
+            return false;
+        *out_status = answer_take_kv(l, err);
         return true;
     case MILLRACE__CONTROL__BODY_PING:
         *out_status = answer_ping(l, err);
@@ -542,7 +506,7 @@ static mr_status wait_to_be_told(lobby *l, bool *out_abandoned, mr_err *err) {
         mr_status status = pass_signals(l, err);
         if (status == MR_OK)
             status = peek(l, err);
-        bool served = mr_file_server_serve(l->file_server, 0);
+        bool served = mr_file_server_serve(l->files.server, 0);
         if (status == MR_OK && !l->message && !served)
             status = mr_channel_wait(l->config->channel, MR_NEVER, err);
         if (status != MR_OK)
@@ -582,7 +546,7 @@ mr_status mr_lobby_run(const mr_lobby_config *config, bool *out_abandoned, mr_er
         status = say_hello(&l, err);
     if (status == MR_OK)
         status = wait_to_be_told(&l, out_abandoned, err);
-    end_sharing(&l);
+    mr_file_sharing_end(&l.files);
     mr_weight_store_destroy(l.store);
     mr_kept_kv_drop(&l.kv);
     mr_inbox_destroy(l.control);

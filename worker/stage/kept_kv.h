@@ -11,14 +11,15 @@
 
 typedef struct mr_kept_kv {
     mr_kv_store *store; /* NULL: nothing is kept */
+    mr_kv_store *used; /* by the stage that runs, and owned by it; NULL: there is none, or the host does not reach it */
     mr_layer_range range;
     uint32_t epoch; /* set by the owner: of the last stage that had the store */
 } mr_kept_kv;
 
-/* Frees the store, if there is one. */
+/* Frees the store that is kept, if there is one. */
 static inline void mr_kept_kv_drop(mr_kept_kv *kept) {
     mr_kv_store_destroy(kept->store);
-    *kept = (mr_kept_kv){0};
+    kept->store = NULL;
 }
 
 #endif

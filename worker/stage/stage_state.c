@@ -265,6 +265,8 @@ mr_kv_store *mr_stage_state_kv_store(const mr_stage_state *s) {
 /* Leaves the KV store to later stages. */
 static void keep_kv(mr_stage_state *s) {
     mr_kv_store *store = mr_stage_state_kv_store(s);
+    if (s->kept)
+        s->kept->used = NULL;
     if (!s->kept || !store)
         return;
     mr_kv_store_destroy(s->kept->store);
@@ -322,6 +324,8 @@ mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err) {
         mr_kv_store_layer(at->kv, 0, &keys, &values);
         status = state_program_place(&at->program, &keys, err);
     }
+    if (status == MR_OK && s->kept)
+        s->kept->used = mr_stage_state_kv_store(s);
     return status;
 }
 
