@@ -45,10 +45,11 @@ typedef struct mr_stage_report {
 /* KV blocks of the present epoch that the next one goes on with: stages with the same layers, and the same number of
  * blocks. */
 typedef struct mr_epoch_kv {
-    int32_t from[MR_MAX_STAGES]; /* for each stage: the rank that sends it its blocks; -1: its rank has them */
-    /* Bits of the blocks that are sent, as of mr_job_mark_blocks; NULL: no stage moves, and all blocks go on. */
-    const uint8_t *sent;
-    int32_t n_sent;
+    int32_t from[MR_MAX_STAGES];   /* for each stage: the rank that sends it its blocks; -1: its rank has them */
+    bool has_ahead[MR_MAX_STAGES]; /* for each stage: it has some of these blocks already */
+    /* Bits of the blocks that go on, as of mr_job_mark_blocks; NULL: no stage moves, and all blocks do. */
+    const uint8_t *kept;
+    int32_t n_sent; /* blocks that each rank of from sends */
 } mr_epoch_kv;
 
 /* One incarnation of the pipeline. */
@@ -125,6 +126,14 @@ MR_MUST_USE mr_status mr_job_settle(mr_job *job, mr_err *err);
 /* Sets bit i % 8 of bits[i / 8] for each KV block i that live sequences can go on with in another epoch. Returns how
  * many there are. bits: zeros, for all blocks. Call after mr_job_settle. */
 int32_t mr_job_mark_blocks(const mr_job *job, uint8_t *bits);
+/* The same for whole blocks only, which stay as they are while their versions do (mr_job_block_versions). Their rows
+ * are computed when the steps that are under way have ended. */
+int32_t mr_job_mark_whole_blocks(const mr_job *job, uint8_t *bits);
+/* [n_kv_blocks] of the epoch. Valid until the next turn. */
+const uint32_t *mr_job_block_versions(const mr_job *job);
+/* The latest step of the epoch that was issued, and the latest one that all stages have done. */
+uint64_t mr_job_issued_step(const mr_job *job);
+uint64_t mr_job_done_step(const mr_job *job);
 /* For config.recover, where no plan can run now: gives up the epoch, if there is one. The sequences wait until a
  * restart. Meanwhile sequences may be submitted and cancelled, and turns only wait and ask config.wants_restart. */
 void mr_job_pause(mr_job *job);

@@ -41,6 +41,7 @@ static mr_status send_plan(mr_job *job, const mr_epoch_kv *kv, uint32_t kv_epoch
         ranges[i].held_experts = next_hot;
         ranges[i].n_held_experts = hot.n[i];
         ranges[i].kv_from = kv_epoch > 0 ? (uint32_t)(kv->from[i] + 1) : 0;
+        ranges[i].kv_ahead = kv_epoch > 0 && kv->has_ahead[i];
         next_hot += hot.n[i];
         range_ptrs[i] = &ranges[i];
     }
@@ -191,8 +192,8 @@ static void keep_blocks(mr_job *job, const mr_epoch_kv *kv) {
     bool all_have = kv != NULL;
     for (int32_t i = 0; i < job->epoch.plan.n_stages; i++)
         all_have = all_have && job->epoch.stages[i].report.has_kv;
-    if (!all_have || kv->sent)
-        mr_ledger_forget(job->epoch.ledger, all_have ? kv->sent : NULL);
+    if (!all_have || kv->kept)
+        mr_ledger_forget(job->epoch.ledger, all_have ? kv->kept : NULL);
     job->stats.n_kept_blocks = mr_ledger_n_cached(job->epoch.ledger);
 }
 

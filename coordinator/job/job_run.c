@@ -254,6 +254,22 @@ int32_t mr_job_mark_blocks(const mr_job *job, uint8_t *bits) {
     return mr_ledger_mark_ready(job->epoch.ledger, bits);
 }
 
+int32_t mr_job_mark_whole_blocks(const mr_job *job, uint8_t *bits) {
+    return mr_ledger_mark_whole(job->epoch.ledger, bits);
+}
+
+const uint32_t *mr_job_block_versions(const mr_job *job) {
+    return mr_ledger_versions(job->epoch.ledger);
+}
+
+uint64_t mr_job_issued_step(const mr_job *job) {
+    return job->epoch.n_issued;
+}
+
+uint64_t mr_job_done_step(const mr_job *job) {
+    return job->epoch.n_done;
+}
+
 /* The turn of a paused job. */
 static mr_status rest(mr_job *job, int64_t deadline_ns, mr_err *err) {
     int64_t look_ns = mr_clock_now_ns() + INTERRUPT_LOOK_NS; /* wants_restart is asked again */

@@ -112,12 +112,19 @@ static void note_state(mr_rank_info *info, const Millrace__RankState *state) {
     info->memory_bytes = state->memory_bytes;
 }
 
+static void note_took(mr_rank_info *info, const Millrace__TookKv *took) {
+    info->took_epoch = took->epoch;
+    info->took_all = took->has_all;
+}
+
 /* Notes a report that comes when nobody waits for it. false: the report is none of these. */
 static bool note_unasked(mr_roll_call *r, int32_t rank, const Millrace__Report *report) {
     if (report->body_case == MILLRACE__REPORT__BODY_STATE)
         note_state(&r->infos[rank], report->state);
     else if (report->body_case == MILLRACE__REPORT__BODY_HELD)
         roll_call_note_held(r, rank, report->held);
+    else if (report->body_case == MILLRACE__REPORT__BODY_TOOK_KV)
+        note_took(&r->infos[rank], report->took_kv);
     else
         return false;
     return true;
@@ -319,7 +326,21 @@ mr_status mr_roll_call_give_kv(mr_roll_call *r, int32_t rank, const mr_kv_order 
     give.to = (uint32_t)order->to;
     give.blocks.data = (uint8_t *)(uintptr_t)order->blocks;
     give.blocks.len = order->n_bytes;
+    give.ahead = order->ahead;
     return roll_call_send(r, rank, &give.base, err);
+}
+
+mr_status mr_roll_call_take_kv(mr_roll_call *r, int32_t rank, const mr_kv_demand *demand, mr_err *err) {
+    Millrace__TakeKv take = MILLRACE__TAKE_KV__INIT;
+    take.kv_epoch = demand->kv_epoch;
+    take.epoch = demand->epoch;
+    take.from = (uint32_t)demand->from;
+    take.first_layer = (uint32_t)demand->first;
+    take.last_layer = (uint32_t)demand->last;
+    take.n_kv_blocks = (uint32_t)demand->n_kv_blocks;
+    take.kv_type = (uint32_t)demand->kv_type;
+    take.n_sent_blocks = (uint32_t)demand->n_sent_blocks;
+    return roll_call_send(r, rank, &take.base, err);
 }
 
 mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err) {

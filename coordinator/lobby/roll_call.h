@@ -50,6 +50,8 @@ typedef struct mr_rank_info {
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
     mr_rank_part *parts; /* [n_parts] */
     mr_rank_held held;
+    uint32_t took_epoch; /* of the latest mr_roll_call_take_kv that it has answered */
+    bool took_all;       /* and whether it has all blocks */
 } mr_rank_info;
 
 /* Which layers a rank is to hold, as stages of a plan. */
@@ -99,9 +101,17 @@ typedef struct mr_kv_order {
     int32_t to;
     const uint8_t *blocks;
     size_t n_bytes;
+    bool ahead;
 } mr_kv_order;
-/* Tells a rank that keeps KV blocks to send some of them, and to free all. */
+/* Tells a rank that keeps KV blocks to send some of them, and to free all; or, ahead, a rank whose stage runs to send
+ * some meanwhile. */
 MR_MUST_USE mr_status mr_roll_call_give_kv(mr_roll_call *r, int32_t rank, const mr_kv_order *order, mr_err *err);
+/* Tells a rank without a stage to receive KV blocks: as TakeKv of millrace.proto. */
+typedef struct mr_kv_demand {
+    uint32_t kv_epoch, epoch;
+    int32_t from, first, last, n_kv_blocks, kv_type, n_sent_blocks;
+} mr_kv_demand;
+MR_MUST_USE mr_status mr_roll_call_take_kv(mr_roll_call *r, int32_t rank, const mr_kv_demand *demand, mr_err *err);
 /* Tells a rank without a stage to hold these layers, and no others. It loads them while other ranks run. */
 MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
 /* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it: true once. */

@@ -73,10 +73,12 @@ typedef struct mr_session_recovery {
     int64_t planned_ns;               /* when the latest plan was found */
     int64_t ask_ns;                   /* while the job waits: when the ranks are asked next */
     int64_t retry_ns, retry_pause_ns; /* when ranks that lacked memory are tried again, and the pause after */
-    struct session_recut *recut;      /* session_recut.h; NULL: there are no measured facts */
-    mr_mutex lock;                    /* guards the fields below, and wishes against each other */
-    mr_session_starvation starvation; /* written by the main thread */
-    mr_session_recovered recovered;   /* likewise */
+    int32_t n_ahead_blocks; /* KV blocks of the present epoch that were copied while steps of the one before ran */
+    struct session_kv_ahead *kv_ahead; /* session_kv_ahead.h; NULL: nothing is copied */
+    struct session_recut *recut;       /* session_recut.h; NULL: there are no measured facts */
+    mr_mutex lock;                     /* guards the fields below, and wishes against each other */
+    mr_session_starvation starvation;  /* written by the main thread */
+    mr_session_recovered recovered;    /* likewise */
 } mr_session_recovery;
 
 typedef struct mr_session {

@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/session_kv.h"
 
+#include <string.h>
+
+#include "coordinator/session/session_kv_ahead.h"
 #include "coordinator/session/session_layers.h"
 #include "engine/base/mem.h"
 #include "proto/limits.h"
@@ -24,31 +27,61 @@ static bool keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from,
     return true;
 }
 
+int32_t session_kv_only_move(const mr_session *s, const mr_plan *former, int32_t former_blocks) {
+    int32_t from[MR_MAX_STAGES], n = 0, stage = -1;
+    bool moves;
+    if (former_blocks != s->n_kv_blocks || !keeps_cut(s, former, from, &moves) ||
+        ((size_t)s->n_kv_blocks + 7) / 8 > MR_MAX_GIVEN_KV_BYTES)
+        return -1;
+    for (int32_t i = 0; i < former->n_stages; i++) {
+        n += from[i] >= 0;
+        stage = from[i] >= 0 ? i : stage;
+    }
+    bool on_hosts = n == 1 && former->stages[stage].device_layers == 0 && s->plan.stages[stage].device_layers == 0;
+    return on_hosts ? stage : -1;
+}
+
 mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, int32_t former_blocks, session_kv *out,
                             mr_err *err) {
     bool moves;
+    s->recovery.n_ahead_blocks = 0;
     *out = (session_kv){.n_bytes = ((size_t)s->n_kv_blocks + 7) / 8};
     if (!mr_job_has_epoch(job) || former_blocks != s->n_kv_blocks || !keeps_cut(s, former, out->blocks.from, &moves) ||
         (moves && out->n_bytes > MR_MAX_GIVEN_KV_BYTES))
         return MR_OK;
     out->epoch = s->epoch;
     if (moves) {
-        out->sent = mr_alloc_array(out->n_bytes, 1);
-        if (!out->sent)
+        out->kept = mr_alloc_array(2 * out->n_bytes, 1);
+        if (!out->kept)
             return MR_OK;
+        out->sent = out->kept + out->n_bytes;
     }
     mr_status status = mr_job_settle(job, err);
     if (status != MR_OK) /* what has failed shows again in the next epoch, if it matters there */
         return status == MR_E_CANCELLED ? status : MR_OK;
     out->is_kept = true;
-    out->blocks.sent = out->sent;
-    out->blocks.n_sent = moves ? mr_job_mark_blocks(job, out->sent) : 0;
+    out->blocks.kept = out->kept;
+    if (!moves)
+        return MR_OK;
+    int32_t n_kept = out->blocks.n_sent = mr_job_mark_blocks(job, out->kept);
+    memcpy(out->sent, out->kept, out->n_bytes);
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        if (out->blocks.from[i] >= 0) /* after a copy ahead, only one stage moves */
+            out->blocks.has_ahead[i] = session_kv_ahead_subtract(s, job, i, out->sent, &out->blocks.n_sent);
+    s->recovery.n_ahead_blocks = n_kept - out->blocks.n_sent;
     return MR_OK;
 }
 
 void session_kv_deinit(session_kv *kv) {
-    mr_free(kv->sent);
+    mr_free(kv->kept);
     *kv = (session_kv){0};
+}
+
+bool session_kv_concerns(const mr_session *s, const session_kv *kv, int32_t rank) {
+    bool sends = false;
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        sends = sends || kv->blocks.from[i] == rank;
+    return sends || session_layers_stage(s, rank);
 }
 
 mr_status session_kv_send(mr_session *s, const session_kv *kv, mr_err *err) {

@@ -12,15 +12,21 @@ typedef struct session_kv {
     bool is_kept; /* false: all is computed again */
     uint32_t epoch;
     mr_epoch_kv blocks;
-    uint8_t *sent; /* [n_bytes] owned; NULL: no stage moves */
-    size_t n_bytes;
+    /* Bits of the blocks that go on, and of those that are sent now; owned. NULL: no stage moves. */
+    uint8_t *kept, *sent;
+    size_t n_bytes; /* of each */
 } session_kv;
 
-/* The session's plan is the next one, former the one that runs, with so many blocks. Waits until no step is under way.
+/* The session's plan is the next one, former the one that runs, with so many blocks: the stage that moves, if it is the
+ * only one and its blocks can go along; else -1. */
+int32_t session_kv_only_move(const mr_session *s, const mr_plan *former, int32_t former_blocks);
+/* The same plans. Waits until no step is under way.
  * MR_E_CANCELLED: the job was interrupted meanwhile. Call session_kv_deinit in any case. */
 MR_MUST_USE mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, int32_t former_blocks,
                                         session_kv *out, mr_err *err);
 void session_kv_deinit(session_kv *kv);
+/* Whether a rank has, or sends, blocks that go on. */
+bool session_kv_concerns(const mr_session *s, const session_kv *kv, int32_t rank);
 /* Tells the ranks whose stages move to send their blocks. Call when the new stages were told to start. */
 MR_MUST_USE mr_status session_kv_send(mr_session *s, const session_kv *kv, mr_err *err);
 

@@ -6,6 +6,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_kv.h"
+#include "coordinator/session/session_kv_ahead.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
@@ -46,6 +47,7 @@ mr_status session_recovery_init(mr_session *s, mr_err *err) {
 void session_recovery_deinit(mr_session *s) {
     session_recut_deinit(s);
     session_layers_deinit(s);
+    session_kv_ahead_end(s);
     mr_free(s->recovery.has_failed);
     mr_free(s->recovery.is_drained);
     mr_free(s->recovery.wishes);
@@ -174,7 +176,7 @@ bool session_wants_restart(void *ctx) {
     take_signals(s);
     session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s) ||
-           session_recut_is_due(s);
+           session_kv_ahead_is_due(s, s->job) || session_recut_is_due(s);
 }
 
 /* Takes over what was asked for; returns whether that changes who takes part. */
@@ -336,12 +338,14 @@ static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *liv
  * MR_E_PEER_LOST: another rank is lost. */
 static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, mr_err *err) {
     bool keeps_kv = kv && kv->is_kept;
+    if (!keeps_kv)
+        s->recovery.n_ahead_blocks = 0;
     mr_err ignored;
     mr_status status = MR_OK;
     s->recovery.planned_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
-            (void)!mr_roll_call_abort(s->cluster.roll, i, keeps_kv, &ignored);
+            (void)!mr_roll_call_abort(s->cluster.roll, i, keeps_kv && session_kv_concerns(s, kv, i), &ignored);
     mr_session_set_clocks(s);
     if (s->cluster.n_without_file > 0) /* a lost rank gives no parts any more */
         status = mr_session_cluster_share_file(&s->cluster, err);
@@ -368,6 +372,7 @@ static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, m
     }
     if (status == MR_OK)
         session_recut_note_epoch(s);
+    session_kv_ahead_end(s);
     return status;
 }
 
@@ -384,8 +389,10 @@ static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
                    s->epoch, seconds, session_layers_n_kept(s, job), s->info.n_layers, n_sequences,
                    n_sequences == 1 ? "sequence goes" : "sequences go");
     if (stats.n_kept_blocks > 0)
-        mr_output_note("epoch %" PRIu32 ": the keys and values of %" PRId64 " tokens go on, too", s->epoch,
-                       (int64_t)stats.n_kept_blocks * MR_WIRE_BLOCK_TOKENS);
+        mr_output_note("epoch %" PRIu32 ": the keys and values of %" PRId64 " tokens go on, too; those of %" PRId64
+                       " were copied before the pause",
+                       s->epoch, (int64_t)stats.n_kept_blocks * MR_WIRE_BLOCK_TOKENS,
+                       (int64_t)s->recovery.n_ahead_blocks * MR_WIRE_BLOCK_TOKENS);
 }
 
 /* Says how much memory the messages of former epochs hold, if they hold much. */
@@ -482,11 +489,13 @@ static bool lacks_memory(const mr_session *s) {
 }
 
 /* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
- * present state goes on. */
-static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
-    bool changes = take_wishes(s), moves = session_recut_take(s);
+ * present state goes on. *out_recuts: it was to change for the sake of speed. */
+static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, bool *out_recuts,
+                             mr_err *err) {
+    bool changes = take_wishes(s) || session_kv_ahead_is_over(s), moves = session_recut_take(s);
     int32_t n;
     *out_goes_on = false;
+    *out_recuts = moves;
     if (!mr_session_is_starved(s)) {
         *out_goes_on = !changes && !moves;
         mr_status status = changes || moves ? plan_again_for_some(s, job, ranks, &n, err) : MR_OK;
@@ -511,10 +520,16 @@ static mr_status move_on_purpose(mr_session *s, mr_job *job, int32_t *ranks, boo
     const mr_plan former = s->plan;
     int32_t former_blocks = s->n_kv_blocks;
     session_kv kv;
-    mr_status status = change_plan(s, job, ranks, out_goes_on, err);
+    bool recuts;
+    mr_status status = change_plan(s, job, ranks, out_goes_on, &recuts, err);
     if (status != MR_OK || *out_goes_on) {
+        session_kv_ahead_give_up(s);
         *out_goes_on = true;
         return status;
+    }
+    if (!recuts && session_kv_ahead_begin(s, job, &former, former_blocks)) {
+        *out_goes_on = true;
+        return MR_OK;
     }
     status = session_kv_choose(s, job, &former, former_blocks, &kv, err);
     if (status == MR_OK)

@@ -433,9 +433,10 @@ static void test_on_purpose(void **state) {
 static mr_epoch_config next_epoch_with_kv(rig *r, mr_epoch_kv *kv) {
     static uint8_t bits[(N_KV_BLOCKS + 7) / 8];
     int32_t from = r->plan.stages[1].rank, to = from % (N_RANKS - 1) + 1;
-    const mr_kv_order order = {r->epoch, r->epoch + 1, to, bits, sizeof bits};
+    const mr_kv_order order = {
+        .kv_epoch = r->epoch, .epoch = r->epoch + 1, .to = to, .blocks = bits, .n_bytes = sizeof bits};
     memset(bits, 0, sizeof bits);
-    *kv = (mr_epoch_kv){.from = {-1, from}, .sent = bits, .n_sent = mr_job_mark_blocks(r->job, bits)};
+    *kv = (mr_epoch_kv){.from = {-1, from}, .kept = bits, .n_sent = mr_job_mark_blocks(r->job, bits)};
     for (int32_t i = 0; i < N_RANKS; i++)
         expect_ok(mr_roll_call_abort(r->roll, i, true, &r->err), &r->err);
     r->plan.stages[1].rank = to;

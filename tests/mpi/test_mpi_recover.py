@@ -227,7 +227,8 @@ class Serve(unittest.TestCase):
 
         self.assertEqual(all_streams(port, meanwhile), wanted)
         done = self.end(job, [], "drained to a spare")
-        self.assertRegex(done.stderr, b"the keys and values of [0-9]+ tokens go on, too", str(done))
+        self.assertRegex(done.stderr, b"the keys and values of [0-9]+ tokens go on, too; those of [1-9][0-9]* were copied "
+                         b"before the pause", str(done))
 
     def wait_for_plan(self, port, ranks):
         end = time.monotonic() + LIMIT_S

@@ -232,8 +232,12 @@ static void must(run *r, mr_status status, const mr_err *err) {
 
 static void note_recovery(void *ctx, bool begins) {
     run *r = ctx;
-    if (!begins && r->session.job && mr_job_has_epoch(r->session.job))
-        r->result.n_kv_kept += mr_job_get_stats(r->session.job).n_kept_blocks > 0;
+    if (!begins && r->session.job && mr_job_has_epoch(r->session.job)) {
+        if (mr_job_get_stats(r->session.job).n_kept_blocks > 0) {
+            r->result.n_kv_kept++;
+            r->result.n_kv_ahead += r->session.recovery.n_ahead_blocks > 0;
+        }
+    }
     if (!begins)
         return;
     r->result.n_recoveries++;
@@ -251,6 +255,7 @@ static void session_begin(run *r, rng *draws) {
     s->cluster.n_ranks = r->world->n_ranks;
     s->n_kv_blocks = scenario_at(r->config->scenario)->n_kv_blocks;
     s->ctx = SCENARIO_CONTEXT;
+    s->kv_type = MR_TYPE_F16;
     s->on_recovery = note_recovery;
     s->on_recovery_ctx = r;
     int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
@@ -282,7 +287,7 @@ static void job_begin_with(run *r) {
                                   .max_out_rows = sc->max_rows,
                                   .max_sequences = sc->max_sequences,
                                   .max_context = SCENARIO_CONTEXT,
-                                  .kv_type = MR_TYPE_F16,
+                                  .kv_type = (int32_t)s->kv_type,
                                   .grammars = sc->grammars,
                                   .recover = s->recovery.is_on ? session_recover : NULL,
                                   .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,

@@ -27,7 +27,7 @@ typedef struct run_result {
     uint64_t digest; /* of all events */
     int64_t n_events, n_messages, n_sent_by_victim;
     int32_t n_recoveries, n_faults[FAULT_KINDS], n_stuck;
-    int32_t n_kv_kept; /* recoveries after which KV blocks went on */
+    int32_t n_kv_kept, n_kv_ahead; /* recoveries after which KV blocks went on; of these, with some copied before */
     int32_t most_requests, most_waiting;
     int32_t slow_layers_first, slow_layers_last; /* of the slow rank: in the first plan, and in the last one */
 } run_result;

@@ -24,10 +24,12 @@ enum { DAILY_SEEDS = 2200, DAILY_S = 100, TWICE = 20, SLOW_SEEDS = 100 };
 static const struct {
     uint64_t seed;
     const char *scenario;
-} REGRESSIONS[] = {{164, "mixed"}, {414, "logits"}, {762, "shared"}, {2499, "preempted"}, {6506, "mirostat"}};
+} REGRESSIONS[] = {{164, "mixed"},      {414, "logits"},    {762, "shared"},
+                   {2499, "preempted"}, {6506, "mirostat"}, {310268, "preempted"}};
 
 typedef struct totals {
-    int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck, n_kv_kept;
+    int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck, n_kv_kept,
+        n_kv_ahead;
     int32_t most_requests, most_waiting;
 } totals;
 
@@ -45,6 +47,7 @@ static void add(totals *t, const run_result *r) {
     t->n_with_recovery += r->n_recoveries > 0;
     t->n_stuck += r->n_stuck;
     t->n_kv_kept += r->n_kv_kept;
+    t->n_kv_ahead += r->n_kv_ahead;
     for (int i = 0; i < FAULT_KINDS; i++)
         t->n_faults[i] += r->n_faults[i];
     t->most_requests = r->most_requests > t->most_requests ? r->most_requests : t->most_requests;
@@ -52,9 +55,10 @@ static void add(totals *t, const run_result *r) {
 }
 
 static void print_totals(const totals *t, double took_s) {
-    printf("%lld runs in %.1f s, %lld messages, %lld events; %lld recoveries in %lld runs, %lld with KV blocks\n",
+    printf("%lld runs in %.1f s, %lld messages, %lld events; %lld recoveries in %lld runs, %lld with KV blocks, "
+           "%lld of these with some copied before\n",
            (long long)t->n_runs, took_s, (long long)t->n_messages, (long long)t->n_events, (long long)t->n_recoveries,
-           (long long)t->n_with_recovery, (long long)t->n_kv_kept);
+           (long long)t->n_with_recovery, (long long)t->n_kv_kept, (long long)t->n_kv_ahead);
     for (int i = 0; i < FAULT_KINDS; i++)
         printf("%s%s %lld", i ? ", " : "faults: ", fault_name((fault_kind)i), (long long)t->n_faults[i]);
     printf("\nat most %d requests of an endpoint, %d messages without a receive; %lld sends stuck\n",
