@@ -3,8 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/session_kv_ahead.h"
 
+#include <inttypes.h>
 #include <string.h>
 
+#include "coordinator/console/output.h"
 #include "coordinator/session/session_kv.h"
 #include "coordinator/session/session_layers.h"
 #include "engine/base/clock.h"
@@ -121,6 +123,10 @@ static void order(mr_session *s, struct session_kv_ahead *a) {
     if (status == MR_OK)
         status = mr_roll_call_give_kv(s->cluster.roll, a->from, &give, &ignored);
     a->state = status == MR_OK ? COPYING : OVER;
+    if (status == MR_OK)
+        mr_output_note("rank %" PRId32 " sends the keys and values of %" PRId64 " tokens to rank %" PRId32
+                       " while steps run",
+                       a->from, (int64_t)a->n_marked * MR_WIRE_BLOCK_TOKENS, a->to);
 }
 
 /* Whether the spare has said that it has the blocks, or has not got them. */
