@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves many streams over ranks, and does all kinds of harm to the ranks meanwhile.
 
-    chaos.py [--minutes 10] [--seed 1] [--ranks 4] [--streams 32] [--no-hosts] [--program MILLRACE]
+    chaos.py [--minutes 10] [--seed 1] [--ranks 4] [--spares 0] [--streams 32] [--no-hosts] [--program MILLRACE]
 
 Each client sends its request again and again: greedy, sampled, with a grammar, with several choices, with
 log-probabilities, or with tools. Every answer is compared with that of a single undisturbed process. The faults come
@@ -170,8 +170,8 @@ class Cluster:
     def __init__(self, a, hosts, report):
         self.n, self.hosts, self.report, self.life, self.is_down = a.ranks, hosts, report, 0, True
         self.port = free_port()
-        self.job = Job(None if hosts else a.ranks, ["serve", DEMO, "--port", str(self.port), "--threads", "1", "--ctx",
-                                                    "2048"], hosts=hosts, launcher=[WRAPPER], program=[],
+        args = ["serve", DEMO, "--port", str(self.port), "--threads", "1", "--spares", str(a.spares), "--ctx", "2048"]
+        self.job = Job(None if hosts else a.ranks, args, hosts=hosts, launcher=[WRAPPER], program=[],
                        env={"MILLRACE_BIN": program_path()})
         self.lost, self.holders = set(), set()  # ranks; the second ones hold layers
         self.tail = collections.deque(maxlen=40)
@@ -373,6 +373,7 @@ def main():
     p.add_argument("--minutes", type=float, default=10)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--ranks", type=int, default=4)
+    p.add_argument("--spares", type=int, default=0)
     p.add_argument("--streams", type=int, default=32)
     p.add_argument("--no-hosts", action="store_true")
     p.add_argument("--program", default=os.environ.get("MILLRACE_BIN", "build/release/bin/millrace"))
