@@ -281,7 +281,7 @@ typedef struct mr_job_stats {
     int32_t max_ids; /* of one sequence: max_context, or what the KV blocks of the latest epoch hold */
     bool is_paused;  /* see mr_job_pause */
     /* Of the sequences that were in a slot when the last epoch was given up: how many have brought neither a token nor
-     * their end since, how many rows were to be computed again when they got a slot, and, when none is left, the
+     * their end since, how many rows they had then and not when they got a slot again, and, when none is left, the
      * seconds from the begin of this epoch to the last one. */
     int32_t n_again;
     int64_t n_again_rows;

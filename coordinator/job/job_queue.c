@@ -120,7 +120,7 @@ static mr_status send_open(mr_job *job, mr_entry *e, mr_err *err) {
 /* Gives a sequence its slot and the blocks of its known ids. If no other sequence is live, the watermark does not
  * apply. */
 static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
-    int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids));
+    int32_t spare = blocks_to_spare(job) + (blocks_for(e->n_ids) < blocks_for(e->max_ids)), n_before = e->n_issued;
     job_begin begun = job_prefix_begin(job, e, slot, job->epoch.n_live > 0 ? spare : 0);
     if (begun != JOB_BEGUN)
         return begun;
@@ -129,7 +129,7 @@ static job_begin begin(mr_job *job, mr_entry *e, int32_t slot) {
     e->generation = ++job->epoch.slots[slot].generation;
     e->state = MR_ENTRY_LIVE;
     e->n_prefill = e->n_ids;
-    job->stats.n_again_rows += e->is_again ? e->n_ids - e->n_issued : 0;
+    job->stats.n_again_rows += e->is_again && n_before > e->n_issued ? n_before - e->n_issued : 0;
     e->n_sent = mr_ledger_n_held(job->epoch.ledger, slot); /* the message that opens the sequence brings them */
     e->sums = (mr_prefix_sums){0};
     e->n_summed = 0;
@@ -305,7 +305,7 @@ static void queue_again(void *ctx, mr_entry *e) {
         return;
     if (mr_prefix_wait_is_on(&e->wait))
         mr_prefix_wait_end(&e->wait);
-    e->is_again = e->is_again || e->state == MR_ENTRY_LIVE;
+    e->is_again = e->is_again || (e->state == MR_ENTRY_LIVE && e->n_issued > 0);
     e->state = MR_ENTRY_WAITING;
     e->slot = -1;
     e->last_step = 0;
