@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long streams pause when a rank is drained to a spare: three ranks of this machine, one of them a spare.
+
+  drain_pause.py MODEL.gguf [--prompt 512] [--tokens 120] [--after 12]
+  drain_pause.py random-q4_k.gguf        # of make_random_model.py
+  MILLRACE_BIN=old/millrace drain_pause.py MODEL.gguf     # another build
+
+Four streams run. After so many seconds, rank 1 is drained. A line has the longest pause between two tokens of each
+stream, without its first ones; the lines of the server's log say what went along and what was computed again."""
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "mpi")]
+from hosts import Job, kill  # noqa: E402 (after the path)
+from test_mpi_serve import ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+
+N_STREAMS = 4
+N_FIRST = 8  # tokens of a stream that do not count: others are in their prefill
+
+
+def stream(port, prompt, n_tokens, pauses):
+    body = {"prompt": prompt, "max_tokens": n_tokens, "temperature": 0, "ignore_eos": True, "stream": True}
+    c = http.client.HTTPConnection("127.0.0.1", port)
+    c.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    times = [time.monotonic() for line in c.getresponse() if line.startswith(b"data: {")]
+    pauses.append(max((b - a for a, b in zip(times[N_FIRST:], times[N_FIRST + 1:])), default=0))
+
+
+def wait_for_spare(port):
+    while True:
+        plan = ask(port, "GET", "/plan")[1]
+        n_layers = plan["stages"][-1]["last_layer"] + 1
+        if plan["spares"] and all(len(s["layers"]) == n_layers for s in plan["spares"]):
+            return
+        time.sleep(0.1)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("model")
+    p.add_argument("--prompt", type=int, default=512)
+    p.add_argument("--tokens", type=int, default=120)
+    p.add_argument("--after", type=float, default=12)
+    a = p.parse_args()
+    port, luck, pauses = free_port(), random.Random(1), []
+    job = Job(3, ["serve", a.model, "--port", str(port), "--recover", "--spares", "1", "--ctx",
+                  str(a.prompt + a.tokens), "--sequences", "8", "--threads", "1"], mpirun_args=["--enable-recovery"])
+    wait_until_ready(port)
+    wait_for_spare(port)
+    n_vocab = ask(port, "GET", "/v1/models")[1]["data"][0].get("meta", {}).get("n_vocab", 1000)
+    prompts = [[luck.randrange(3, n_vocab) for _ in range(a.prompt)] for _ in range(N_STREAMS)]
+    threads = [threading.Thread(target=stream, args=(port, prompt, a.tokens, pauses)) for prompt in prompts]
+    for t in threads:
+        t.start()
+    time.sleep(a.after)
+    ask(port, "POST", "/cluster/drain?rank=1")
+    for t in threads:
+        t.join()
+    print("longest pauses: " + ", ".join("%.2f s" % s for s in sorted(pauses)))
+    kill(job.rank_pid(0), signal.SIGTERM)
+    print("\n".join(line for line in job.wait(60).stderr.decode().splitlines() if line.startswith("epoch ")))
+
+
+if __name__ == "__main__":
+    main()
