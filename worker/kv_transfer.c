@@ -11,7 +11,8 @@
 #include "proto/link.h"
 
 enum { N_SLOTS = 4 };
-static const int64_t LOOK_NS = MR_NS_PER_S / 10;
+/* The receiver may have to load its layers before it takes the first block. */
+static const int64_t GIVER_PATIENCE_NS = 60 * MR_NS_PER_S, LOOK_NS = MR_NS_PER_S / 10;
 
 struct mr_kv_giver {
     mr_kv_transfer transfer;
@@ -101,7 +102,7 @@ mr_status mr_kv_give(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_by
     while (status == MR_OK && !done) {
         status = mr_kv_giver_turn(g, &sent, &done, err);
         if (status == MR_OK && !sent && !done)
-            status = wait(t, g->since_ns, MR_KV_PATIENCE_NS, err);
+            status = wait(t, g->since_ns, GIVER_PATIENCE_NS, err);
     }
     mr_kv_giver_destroy(g);
     return status;
@@ -117,7 +118,7 @@ static mr_status take_block(const mr_kv_transfer *t, mr_inbox *in, size_t block_
     if (!*out_taken)
         return status;
     if (frame.step >= (uint64_t)t->n_blocks || (int64_t)frame.step <= *last || frame.rows != 1 ||
-        frame.row_bytes != block_bytes)
+        frame.row_bytes != block_bytes || frame.by_device || frame.payload_bytes != block_bytes)
         return mr_err_set(err, MR_E_PROTOCOL, "KV block %llu of %u bytes, where one of %zu bytes above %lld is due",
                           (unsigned long long)frame.step, frame.row_bytes, block_bytes, (long long)*last);
     mr_kv_store_set_block(t->store, (int32_t)frame.step, payload);

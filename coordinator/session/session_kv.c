@@ -9,8 +9,8 @@
 #include "engine/base/mem.h"
 #include "proto/limits.h"
 
-/* Whether each stage has the layers that it had, on the same rank or on one that gets its blocks from a rank without a
- * stage. Fills from. */
+/* Whether each stage has the layers that it had, on the CPU, on the same rank or on one that gets its blocks from a
+ * rank without a stage. Fills from. */
 static bool keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from, bool *out_moves) {
     *out_moves = false;
     if (former->n_stages != s->plan.n_stages)
@@ -20,7 +20,7 @@ static bool keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from,
         bool moves = old->rank != new->rank;
         from[i] = moves ? old->rank : -1;
         *out_moves = *out_moves || moves;
-        if (old->first != new->first || old->last != new->last ||
+        if (old->first != new->first || old->last != new->last || old->device_layers > 0 || new->device_layers > 0 ||
             (moves && (session_layers_stage(s, old->rank) || mr_session_cluster_is_lost(&s->cluster, old->rank))))
             return false;
     }

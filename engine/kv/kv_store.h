@@ -39,7 +39,7 @@ void mr_kv_store_destroy(mr_kv_store *kv);
 
 /* Returns the state tensors of one layer, 0 .. n_layers - 1, with their place in the buffer. */
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
-/* Whether the store is on this backend, has room for desc, and the same layout. */
+/* Whether the store is on this backend, and is one that desc describes. */
 bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_kv_desc *desc);
 int32_t mr_kv_store_n_blocks(const mr_kv_store *kv);
 /* Bytes of one block of all layers; 0: the host does not reach the store's memory. */
