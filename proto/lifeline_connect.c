@@ -23,8 +23,8 @@ typedef struct attempt {
     int fd;             /* -1: failed */
     int64_t greeted_ns; /* when the hello was sent; 0: not yet */
     const char *failure;
-    bool refused;                                               /* the connection ended after the challenge */
-    size_t n_heard;                                             /* received bytes of heard */
+    int64_t refused_ns; /* when the connection ended after the challenge; 0: it did not */
+    size_t n_heard;     /* received bytes of heard */
     uint8_t heard[LIFELINE_NONCE_BYTES + LIFELINE_PROOF_BYTES]; /* challenge and answer */
 } attempt;
 
@@ -89,8 +89,8 @@ static bool attempt_read(attempt *a, const mr_secret *key, const uint8_t hello[L
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
     if (n <= 0) {
-        a->refused = a->n_heard >= LIFELINE_NONCE_BYTES;
-        attempt_fail(a, a->refused ? "closed after our proof" : "closed after our hello");
+        a->refused_ns = a->n_heard >= LIFELINE_NONCE_BYTES ? mr_clock_now_ns() : 0;
+        attempt_fail(a, a->refused_ns ? "closed after our proof" : "closed after our hello");
         return false;
     }
     a->n_heard += (size_t)n;
@@ -157,9 +157,23 @@ static bool is_silent(const race *r, int64_t now_ns) {
 static const struct sockaddr_storage *find_refusal(const race *r) {
     const struct sockaddr_storage *found = NULL;
     for (int i = 0; i < r->places->n_hosts; i++)
-        if (r->attempts[i].refused)
+        if (r->attempts[i].refused_ns)
             found = &r->places->hosts[i];
     return found;
+}
+
+/* When the race ends without a winner. After a refusal, other addresses have SILENT_NS to begin an answer: packets to
+ * some of them may get lost, and the next race may be let in. */
+static int64_t race_end(const race *r, int64_t deadline_ns) {
+    int64_t end_ns = deadline_ns;
+    for (int i = 0; i < r->places->n_hosts; i++) {
+        const attempt *a = &r->attempts[i];
+        if (a->fd >= 0 && a->n_heard > 0)
+            return deadline_ns;
+        if (a->refused_ns && a->refused_ns + SILENT_NS < end_ns)
+            end_ns = a->refused_ns + SILENT_NS;
+    }
+    return end_ns;
 }
 
 static mr_status refusal_error(const struct sockaddr_storage *host, mr_err *err) {
@@ -200,9 +214,15 @@ static mr_status race_once(const lifeline_places *places, const mr_secret *key, 
     for (int i = 0; i < places->n_hosts; i++)
         attempt_start(&r.attempts[i], &places->hosts[i]);
     while (fd < 0 && status == MR_OK) {
-        if (!race_step(&r, deadline_ns, &fd))
-            status = find_refusal(&r) ? refusal_error(find_refusal(&r), err) : race_error(&r, MR_E_IO, err);
-        else if (fd < 0 && mr_clock_now_ns() >= deadline_ns)
+        int64_t end_ns = race_end(&r, deadline_ns);
+        bool is_open = race_step(&r, end_ns, &fd);
+        if (is_open && (fd >= 0 || mr_clock_now_ns() < end_ns))
+            continue;
+        if (find_refusal(&r))
+            status = refusal_error(find_refusal(&r), err);
+        else if (!is_open)
+            status = race_error(&r, MR_E_IO, err);
+        else
             status = race_error(&r, is_silent(&r, mr_clock_now_ns()) ? MR_E_PEER_LOST : MR_E_TIMEOUT, err);
     }
     for (int i = 0; i < places->n_hosts; i++)

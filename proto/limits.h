@@ -39,7 +39,7 @@ enum {
     MR_MAX_ERROR_TEXT = 512,           /* bytes of an error text, with its terminating zero */
     MR_MAX_HELLO_BYTES = 48 << 10,
     MR_MAX_DIGEST_PARTS = 192,
-    MR_MAX_LOBBY_BYTES = 32 << 10,    /* a control message of epoch 0 */
+    MR_MAX_LOBBY_BYTES = 64 << 10,    /* a control message of epoch 0 */
     MR_MAX_GIVEN_KV_BYTES = 31 << 10, /* GiveKv.blocks: 4 million tokens */
     MR_LOGITS_BYTES_WANTED = 1 << 20,
     /* Model files go from rank to rank in blocks. Each block is named by its SHA-256. The last block may be shorter. */

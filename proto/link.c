@@ -156,6 +156,11 @@ void mr_inbox_destroy(mr_inbox *in) {
         mr_channel_discard(r.ch, r.peer, r.tag, MR_FRAME_BYTES + r.payload_bytes);
 }
 
+void mr_link_discard(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, size_t payload_bytes) {
+    MR_ASSERT(epoch != 0); /* where tags are shared */
+    mr_channel_discard(ch, peer, mr_link_tag(kind, epoch), MR_FRAME_BYTES + payload_bytes);
+}
+
 static void *ring_memory(ring *r, size_t *out_bytes) {
     *out_bytes = (size_t)r->n_slots * r->slot_bytes;
     return r->slots;
@@ -235,6 +240,8 @@ mr_status mr_inbox_peek(mr_inbox *in, mr_frame *out, const uint8_t **out_payload
     }
     if (in->peeked)
         *out = in->frame;
+    else if (arrived) /* only messages to drop so far; the next one may have come, too */
+        mr_channel_wake(in->ring.ch);
     *out_payload = in->peeked ? ring_payload(&in->ring, in->head) : NULL;
     return MR_OK;
 }

@@ -47,6 +47,9 @@ enum { MR_OUTBOX_KEPT = 2 };
 MR_MUST_USE mr_status mr_inbox_create(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, int32_t n_slots,
                                       size_t payload_bytes, mr_inbox **out, mr_err *err);
 void mr_inbox_destroy(mr_inbox *in);
+/* In place of an inbox: drops the messages of up to payload_bytes (plus header) that come in the next seconds, so that
+ * their sends end. epoch: not 0. */
+void mr_link_discard(mr_channel *ch, int32_t peer, mr_link_kind kind, uint32_t epoch, size_t payload_bytes);
 /* The memory in which messages arrive, valid until the inbox is destroyed: for a device that prepares it for copies. */
 void *mr_inbox_memory(mr_inbox *in, size_t *out_bytes);
 /* The oldest message that was not released; every call returns the same message until its release. *out_payload is

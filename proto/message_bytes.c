@@ -46,7 +46,8 @@ _Static_assert(PLAN_BYTES <= MR_MAX_CONTROL_BYTES, "a plan may not fit its messa
  * takes two sizes of at most seven bytes, a digest, a number, and its sources. */
 enum { FILE_PART_BYTES = 4 + 2 * 8 + 9 + 6 + 2 + 2 * MR_MAX_PART_SOURCES };
 _Static_assert(MR_MAX_STAGES <= 1 << 14 && (uint64_t)MR_MAX_FILE_BLOCKS * MR_FILE_BLOCK_BYTES <= UINT64_C(1) << 49 &&
-                   8 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * FILE_PART_BYTES <= MR_MAX_LOBBY_BYTES,
+                   9 * ANY_HEAD + 2 * MR_MAX_STAGES + MR_MAX_FILE_PARTS * (FILE_PART_BYTES + MR_FILE_HASH_BYTES) <=
+                       MR_MAX_LOBBY_BYTES,
                "lists of askers and parts may not fit their message");
 _Static_assert(5 * ANY_HEAD + MR_MAX_GIVEN_KV_BYTES <= MR_MAX_LOBBY_BYTES, "a GiveKv may not fit its message");
 enum { DIGEST_PART_BYTES = 3 + 8 }; /* an op and a type below 2^16; a digest */

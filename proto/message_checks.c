@@ -119,6 +119,12 @@ static void known_kv_type(checks *c, uint32_t value) {
         in_range(c, "kv_type", value, KV_TYPE_F32, KV_TYPE_F16);
 }
 
+/* Either none, or n of them. */
+static void check_roots(checks *c, const char *name, const ProtobufCBinaryData *roots, size_t n) {
+    if (roots->len > 0)
+        in_range(c, name, roots->len, n * MR_FILE_HASH_BYTES, n * MR_FILE_HASH_BYTES);
+}
+
 static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "the number of stages", plan->n_stages, 1, MR_MAX_STAGES);
     in_range(c, "n_kv_blocks", plan->n_kv_blocks, 1, MR_MAX_KV_BLOCKS);
@@ -131,6 +137,7 @@ static void check_plan(checks *c, const Millrace__Plan *plan) {
     in_range(c, "renew_rows", plan->renew_rows, 0, MR_MAX_RENEW_ROWS);
     in_range(c, "kv_epoch", plan->kv_epoch, 0, plan->epoch > 0 ? plan->epoch - 1 : 0);
     in_range(c, "n_sent_blocks", plan->n_sent_blocks, 0, plan->kv_epoch > 0 ? plan->n_kv_blocks : 0);
+    check_roots(c, "the length of weights_root", &plan->weights_root, 1);
     uint32_t next_layer = 0;
     uint64_t n_held = 0;
     uint64_t max_synthetic_ns = plan->synthetic ? (uint64_t)MR_MAX_SYNTHETIC_MS * 1000000 : 0;
@@ -319,6 +326,7 @@ static void check_share(checks *c, const Millrace__ShareFile *share) {
     for (size_t i = 0; i < share->n_parts; i++)
         known_fields(c, &share->parts[i]->base);
     check_parts(c, share->parts, share->n_parts, 1);
+    check_roots(c, "the length of part_roots", &share->part_roots, share->n_parts);
 }
 
 /* Starts the checks of a message with a oneof. body: any member of the union, because all members are pointers to
@@ -557,9 +565,7 @@ static void check_hello(checks *c, const Millrace__Hello *m) {
     in_range(c, "cores", m->cores, 0, MAX_CORES);
     in_range(c, "threads", m->threads, 0, MAX_CORES);
     check_parts(c, m->parts, m->n_parts, 0);
-    if (m->part_roots.len > 0)
-        in_range(c, "the length of part_roots", m->part_roots.len, m->n_parts * MR_FILE_HASH_BYTES,
-                 m->n_parts * MR_FILE_HASH_BYTES);
+    check_roots(c, "the length of part_roots", &m->part_roots, m->n_parts);
     in_range(c, "the number of digest_of", m->n_digest_of, 0, MR_MAX_DIGEST_PARTS);
     in_range(c, "the number of digest_bits", m->n_digest_bits, m->n_digest_of, m->n_digest_of);
     all_below(c, "digest_of", m->digest_of, m->n_digest_of, 1 << 16);

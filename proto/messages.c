@@ -49,8 +49,8 @@ size_t mr_msg_arena_bytes(const mr_msg_limits *limits) {
     const size_t fixed = 8192; /* the arena itself, the outer messages, alignment */
     size_t rows = limits->max_rows, context = limits->max_context;
     size_t plan = items_bytes(MR_MAX_STAGES, sizeof(Millrace__StageRange));
-    size_t parts = items_bytes(MR_MAX_FILE_PARTS, sizeof(Millrace__FilePart) + 32) + MR_MAX_STAGES * sizeof(uint32_t) +
-                   MR_MAX_DIGEST_PARTS * (sizeof(uint32_t) + sizeof(uint64_t));
+    size_t parts = items_bytes(MR_MAX_FILE_PARTS, sizeof(Millrace__FilePart) + 32 + MR_FILE_HASH_BYTES) +
+                   MR_MAX_STAGES * sizeof(uint32_t) + MR_MAX_DIGEST_PARTS * (sizeof(uint32_t) + sizeof(uint64_t));
     size_t open = (context + mr_msg_table_entries(limits)) * sizeof(uint32_t) +
                   MR_MAX_LOGIT_BIASES * (sizeof(uint32_t) + sizeof(float)) +
                   (MR_MAX_DRY_BREAKERS + MR_MAX_LATE_IDS + MR_MAX_BAD_WORDS) * sizeof(uint32_t) + MR_MAX_GRAMMAR_BYTES;

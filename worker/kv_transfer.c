@@ -19,7 +19,6 @@ struct mr_kv_giver {
     mr_outbox *out;
     size_t block_bytes, n_bytes;
     int32_t next;     /* no block below is still to be sent */
-    int64_t since_ns; /* when the last block went */
     uint8_t blocks[]; /* [n_bytes] */
 };
 
@@ -33,13 +32,32 @@ static mr_status check_bytes(size_t block_bytes, mr_err *err) {
     return mr_err_set(err, MR_E_UNSUPPORTED, "KV blocks of %zu bytes are not sent", block_bytes);
 }
 
-/* Waits for the channel. since_ns: when the last block went. */
-static mr_status wait(const mr_kv_transfer *t, int64_t since_ns, int64_t patience_ns, mr_err *err) {
+/* How long one end has waited. */
+typedef struct patience {
+    int64_t most_ns;
+    int64_t moved_ns;  /* when the last block went */
+    int64_t looked_ns; /* when told_to_end was asked */
+} patience;
+
+static patience patience_of(int64_t most_ns) {
+    int64_t now_ns = mr_clock_now_ns();
+    return (patience){.most_ns = most_ns, .moved_ns = now_ns, .looked_ns = now_ns};
+}
+
+/* Asks told_to_end now and then, and waits for the channel if no block has moved. */
+static mr_status go_on(const mr_kv_transfer *t, patience *p, bool has_moved, mr_err *err) {
     int64_t now_ns = mr_clock_now_ns();
     char name[MR_CHANNEL_NAME_BYTES];
-    if (t->told_to_end && t->told_to_end(t->ctx))
-        return mr_err_set(err, MR_E_CANCELLED, "told to end");
-    if (now_ns - since_ns >= patience_ns)
+    if (!has_moved || now_ns - p->looked_ns >= LOOK_NS) {
+        p->looked_ns = now_ns;
+        if (t->told_to_end && t->told_to_end(t->ctx))
+            return mr_err_set(err, MR_E_CANCELLED, "told to end");
+    }
+    if (has_moved) {
+        p->moved_ns = now_ns;
+        return MR_OK;
+    }
+    if (now_ns - p->moved_ns >= p->most_ns)
         return mr_err_set(err, MR_E_TIMEOUT, "%s moves no KV block", mr_channel_peer_name(t->channel, t->peer, name));
     return mr_channel_wait(t->channel, now_ns + LOOK_NS, err);
 }
@@ -53,7 +71,7 @@ mr_status mr_kv_giver_create(const mr_kv_transfer *t, const uint8_t *blocks, siz
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to send KV blocks");
     if (status != MR_OK)
         return status;
-    *g = (mr_kv_giver){.transfer = *t, .block_bytes = block_bytes, .n_bytes = n_bytes, .since_ns = mr_clock_now_ns()};
+    *g = (mr_kv_giver){.transfer = *t, .block_bytes = block_bytes, .n_bytes = n_bytes};
     memcpy(g->blocks, blocks, n_bytes);
     status = mr_outbox_create(t->channel, t->peer, kind_of(t), t->epoch, N_SLOTS, block_bytes, &g->out, err);
     if (status != MR_OK) {
@@ -91,18 +109,18 @@ mr_status mr_kv_giver_turn(mr_kv_giver *g, bool *out_sent, bool *out_done, mr_er
     status = mr_outbox_send(g->out, &frame, err);
     *out_sent = status == MR_OK;
     g->next += *out_sent;
-    g->since_ns = mr_clock_now_ns();
     return status;
 }
 
 mr_status mr_kv_give(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_bytes, mr_err *err) {
     mr_kv_giver *g = NULL;
+    patience p = patience_of(GIVER_PATIENCE_NS);
     bool sent, done = false;
     mr_status status = mr_kv_giver_create(t, blocks, n_bytes, &g, err);
     while (status == MR_OK && !done) {
         status = mr_kv_giver_turn(g, &sent, &done, err);
-        if (status == MR_OK && !sent && !done)
-            status = wait(t, g->since_ns, GIVER_PATIENCE_NS, err);
+        if (status == MR_OK && !done)
+            status = go_on(t, &p, sent, err);
     }
     mr_kv_giver_destroy(g);
     return status;
@@ -128,7 +146,8 @@ static mr_status take_block(const mr_kv_transfer *t, mr_inbox *in, size_t block_
 
 mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err) {
     size_t block_bytes = mr_kv_store_block_bytes(t->store);
-    int64_t since_ns = mr_clock_now_ns(), last = -1;
+    patience p = patience_of(patience_ns);
+    int64_t last = -1;
     mr_inbox *in = NULL;
     mr_status status = check_bytes(block_bytes, err);
     if (status == MR_OK)
@@ -136,11 +155,19 @@ mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns
     for (int32_t n = 0; n < n_due && status == MR_OK;) {
         bool taken;
         status = take_block(t, in, block_bytes, &last, &taken, err);
-        if (status == MR_OK && !taken)
-            status = wait(t, since_ns, patience_ns, err);
         n += taken;
-        since_ns = taken ? mr_clock_now_ns() : since_ns;
+        if (status == MR_OK && n < n_due)
+            status = go_on(t, &p, taken, err);
     }
     mr_inbox_destroy(in);
     return status;
+}
+
+void mr_kv_refuse(const mr_kv_transfer *t, const mr_model_info *info, mr_layer_range range) {
+    size_t numbers = 0; /* of a block; in F32 they take the most bytes */
+    for (int32_t i = range.first; i < range.last && i < info->n_layers; i++) {
+        const mr_layer_info *l = mr_model_layer(info, i);
+        numbers += (size_t)l->n_kv_heads * (size_t)(l->k_dim + l->v_dim) * MR_WIRE_BLOCK_TOKENS;
+    }
+    mr_link_discard(t->channel, t->peer, kind_of(t), t->epoch, numbers * sizeof(float));
 }

@@ -9,6 +9,7 @@
 #define MR_WORKER_KV_TRANSFER_H
 
 #include "engine/kv/kv_store.h"
+#include "engine/model/model.h"
 #include "proto/channel.h"
 
 #define MR_KV_PATIENCE_NS INT64_C(5000000000) /* where nothing else is to be done */
@@ -16,8 +17,8 @@
 typedef struct mr_kv_transfer {
     mr_channel *channel;
     int32_t peer;
-    uint32_t epoch;     /* the next one, in which the sender has no stage */
-    bool ahead;         /* before that epoch: the link is another one */
+    uint32_t epoch;     /* of the link: the next one, in which the sender has no stage; ahead: a number of the copy */
+    bool ahead;         /* before the next epoch: the link is of another kind */
     mr_kv_store *store; /* the host reaches it */
     int32_t n_blocks;   /* that the store has */
     bool (*told_to_end)(void *ctx);
@@ -37,5 +38,8 @@ MR_MUST_USE mr_status mr_kv_giver_turn(mr_kv_giver *g, bool *out_sent, bool *out
 
 /* Receives n_due blocks into the store. patience_ns: how long no block may come. */
 MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err);
+/* Where mr_kv_take is not called: drops the blocks that come, so that the sender's buffers get free. Needs no store.
+ * range: the layers that a block has. */
+void mr_kv_refuse(const mr_kv_transfer *t, const mr_model_info *info, mr_layer_range range);
 
 #endif

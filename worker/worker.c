@@ -157,6 +157,22 @@ static mr_status load_grammars(worker *w, mr_err *err) {
     return status == MR_E_NOT_FOUND ? MR_OK : status;
 }
 
+/* A plan for other weights would give other tokens. */
+static mr_status check_weights(const worker *w, const Millrace__Plan *plan, mr_err *err) {
+    const mr_weights_root *own = w->config->weights_root;
+    const ProtobufCBinaryData *named = &plan->weights_root;
+    if (named->len == 0)
+        return w->config->must_verify
+                   ? mr_err_set(err, MR_E_PROTOCOL, "the plan names no weights, and this rank has --verify-weights")
+                   : MR_OK;
+    if (!own || memcmp(own->bytes, named->data, sizeof own->bytes) == 0)
+        return MR_OK;
+    return mr_err_set(err, MR_E_PROTOCOL,
+                      "the plan is for weights %02x%02x%02x%02x..., this rank has %02x%02x%02x%02x...", named->data[0],
+                      named->data[1], named->data[2], named->data[3], own->bytes[0], own->bytes[1], own->bytes[2],
+                      own->bytes[3]);
+}
+
 /* Gives the stage the devices that the numerics of the plan allow, and places its first layers. */
 static mr_status use_devices(const worker *w, bool fast_numerics, mr_devices_share wish, mr_stage_config *config,
                              mr_err *err) {
@@ -189,9 +205,16 @@ static void drop_useless_kv(worker *w, const Millrace__Plan *plan) {
         mr_kept_kv_drop(kept);
 }
 
+/* For a stage that ends before it takes KV blocks: another rank may send them already. */
+static void refuse_kv(const worker *w, mr_layer_range range) {
+    const mr_kv_transfer transfer = {.channel = w->config->channel, .peer = w->kv_from, .epoch = w->config->epoch};
+    if (w->kv_from >= 0 && w->kv_from < w->config->coordinator && w->kv_from != w->config->channel->self)
+        mr_kv_refuse(&transfer, &w->info, range);
+}
+
 /* The stage has the KV blocks that were kept here, or receives them from another rank. Without them the sequences are
  * computed again: that is no error. */
-static mr_status take_kv(worker *w, mr_err *err) {
+static mr_status take_kv(worker *w, mr_layer_range range, mr_err *err) {
     const mr_kv_transfer transfer = {.channel = w->config->channel,
                                      .peer = w->kv_from,
                                      .epoch = w->config->epoch,
@@ -210,8 +233,10 @@ static mr_status take_kv(worker *w, mr_err *err) {
     bool has_first = !w->kv_ahead || w->has_kv;
     if (w->kv_from >= w->config->coordinator || w->kv_from == w->config->channel->self)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan has KV blocks sent by rank %d", (int)w->kv_from);
-    if (!transfer.store)
+    if (!transfer.store) {
+        refuse_kv(w, range);
         return MR_OK;
+    }
     mr_status status = mr_kv_take(&transfer, w->n_sent_blocks, MR_KV_PATIENCE_NS, &why);
     if (status == MR_E_CANCELLED)
         return mr_err_set(err, status, "%s", "");
@@ -221,12 +246,25 @@ static mr_status take_kv(worker *w, mr_err *err) {
     return MR_OK;
 }
 
+/* Takes the memory for messages that the limits want, in place of that for a plan. */
+static mr_status replace_memory(worker *w, mr_err *err) {
+    size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
+    mr_status status = MR_OK;
+    mr_arena_destroy(w->steps[0].arena);
+    w->steps[0].arena = NULL;
+    for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++)
+        status = take_memory(arena_bytes, &w->steps[i].arena, err);
+    return status == MR_OK ? take_memory(arena_bytes, &w->tokens_arena, err) : status;
+}
+
 /* Loads the layers that the plan gives to this stage, opens the links of the stage, and reports ready. */
 static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     mr_layer_range range;
     mr_synthetic synthetic;
     mr_devices_share device = {0};
-    mr_status status = find_place(w, plan, &range, &device, &synthetic, err);
+    mr_status status = check_weights(w, plan, err);
+    if (status == MR_OK)
+        status = find_place(w, plan, &range, &device, &synthetic, err);
     if (status != MR_OK)
         return status;
     w->limits = (mr_msg_limits){.n_stages = (uint32_t)w->n_stages,
@@ -257,20 +295,16 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     status = use_devices(w, plan->fast_numerics, device, &config, err);
     drop_useless_kv(w, plan);
     bool trace = plan->trace, grammars = plan->grammars && !plan->synthetic && worker_is_tail(w);
-    /* The plan lies in the arena that is replaced here. No code below reads the plan. */
-    mr_arena_destroy(w->steps[0].arena);
-    w->steps[0].arena = NULL;
-    size_t arena_bytes = mr_msg_arena_bytes(&w->limits);
-    for (int32_t i = 0; i < MR_STAGE_STEPS && status == MR_OK; i++)
-        status = take_memory(arena_bytes, &w->steps[i].arena, err);
     if (status == MR_OK)
-        status = take_memory(arena_bytes, &w->tokens_arena, err);
+        status = replace_memory(w, err); /* the plan lies there, so no code below reads it */
     if (status == MR_OK)
         status = mr_sequences_create(&w->limits, worker_is_tail(w), &w->sequences, err);
     if (status == MR_OK)
         status = create_stage(w, &config, err);
     if (status == MR_OK)
-        status = take_kv(w, err);
+        status = take_kv(w, range, err);
+    else
+        refuse_kv(w, range);
     if (status == MR_OK && grammars)
         status = load_grammars(w, err);
     if (status == MR_OK)

@@ -15,6 +15,7 @@
 #include "engine/base/status.h"
 #include "engine/model/weight_store.h"
 #include "proto/channel.h"
+#include "proto/weights_root.h"
 #include "worker/files/file_client.h"
 #include "worker/files/file_server.h"
 #include "worker/stage/devices.h"
@@ -32,9 +33,11 @@ typedef struct mr_worker_config {
     mr_weight_store *store;      /* keeps the layers of the stage for later stages; NULL: they are freed */
     mr_kept_kv *kept_kv;         /* as in mr_stage_config; the plan says whether it is used. NULL: nothing is kept */
     mr_file_server *file_server; /* served until the first step comes; NULL: this rank serves no file */
-    const mr_err *problem;       /* why this stage cannot start: reported at once; NULL: no problem is known */
-    atomic_bool *runs_steps;     /* true while the stage is loaded and runs or waits for steps; NULL: nobody asks */
-    bool *is_unheard;            /* set if the stage has failed and no report could be sent; NULL: nobody asks */
+    const mr_weights_root *weights_root; /* of the model here, which a plan has to name; NULL: not known */
+    bool must_verify;                    /* a plan that names no weights is refused */
+    const mr_err *problem;               /* why this stage cannot start: reported at once; NULL: no problem is known */
+    atomic_bool *runs_steps; /* true while the stage is loaded and runs or waits for steps; NULL: nobody asks */
+    bool *is_unheard;        /* set if the stage has failed and no report could be sent; NULL: nobody asks */
     /* Called whenever the stage looks for messages. True ends the stage like a shutdown message. May be NULL. */
     bool (*told_to_end)(void *ctx);
     void *told_to_end_ctx;

@@ -207,6 +207,7 @@ static mr_status run(mr_serve *s, mr_err *err) {
 mr_status cmd_serve(const mr_options *options, mr_err *err) {
     mr_serve s = {.options = options};
     running = &s;
+    mr_serve_init_texts(&s);
     mr_mem_keep_little();
     mr_interrupt_catch();
     mr_interrupt_catch_hangup();

@@ -65,6 +65,15 @@ int32_t mr_job_failed_rank(const mr_job *job) {
     return job->failed_rank;
 }
 
+double mr_job_row_depth(const mr_job *job) {
+    return mr_job_has_epoch(job) && job->epoch.recent_rows > 0 ? job->epoch.recent_positions / job->epoch.recent_rows
+                                                               : 0;
+}
+
+double mr_job_output_share(const mr_job *job) {
+    return mr_job_has_epoch(job) && job->epoch.recent_rows > 0 ? job->epoch.recent_outputs / job->epoch.recent_rows : 0;
+}
+
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out) {
     return mr_job_has_epoch(job) && mr_learned_times_usual(job->epoch.times, stage, out);
 }

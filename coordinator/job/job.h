@@ -28,6 +28,7 @@
 #include "engine/sample/sampler.h"
 #include "proto/channel.h"
 #include "proto/phases.h"
+#include "proto/weights_root.h"
 
 typedef struct mr_job mr_job;
 
@@ -65,16 +66,17 @@ typedef struct mr_epoch_config {
 typedef struct mr_job_config {
     const mr_model_info *info;
     mr_channel *channel;
-    mr_epoch_config epoch; /* the first one */
-    int32_t max_rows;      /* rows of one step: the prefill chunk */
-    int32_t max_out_rows;  /* rows of one step that bring logits */
-    int32_t max_sequences; /* sequences in a slot at once */
-    int32_t max_context;   /* tokens of one sequence, prompt included */
-    int32_t kv_type;       /* GGUF type number: F32, F16 or Q8_0 */
-    size_t control_bytes;  /* largest control message; 0: by the limits. For tests */
-    uint64_t model_digest; /* of the model file; part of every prefix key */
-    bool map_weights;      /* matrices stay in the mapped file: mr_weights_desc.map */
-    bool fast_numerics;    /* stages may use devices whose results are not exact */
+    mr_epoch_config epoch;        /* the first one */
+    int32_t max_rows;             /* rows of one step: the prefill chunk */
+    int32_t max_out_rows;         /* rows of one step that bring logits */
+    int32_t max_sequences;        /* sequences in a slot at once */
+    int32_t max_context;          /* tokens of one sequence, prompt included */
+    int32_t kv_type;              /* GGUF type number: F32, F16 or Q8_0 */
+    size_t control_bytes;         /* largest control message; 0: by the limits. For tests */
+    uint64_t model_digest;        /* of the model file; part of every prefix key */
+    mr_weights_root weights_root; /* all zero: the ranks do not verify weights */
+    bool map_weights;             /* matrices stay in the mapped file: mr_weights_desc.map */
+    bool fast_numerics;           /* stages may use devices whose results are not exact */
     /* Sequences may have grammars. The last stage then takes some 0.1 s longer to load and 22 MiB more memory for a
      * vocabulary of 128,000 tokens. */
     bool grammars;
@@ -120,9 +122,9 @@ int32_t mr_job_longest(const mr_job *job);
  * there is no epoch, and another restart may follow; meanwhile sequences may be submitted and cancelled, but no turns
  * be run. */
 MR_MUST_USE mr_status mr_job_restart(mr_job *job, const mr_epoch_config *config, mr_err *err);
-/* For config.recover, before a restart on purpose: waits until no step is under way. After an error, which is one of a
- * turn, some are. */
-MR_MUST_USE mr_status mr_job_settle(mr_job *job, mr_err *err);
+/* For config.recover, before a restart on purpose: waits until no step is under way. After an error some are: one of a
+ * turn, or MR_E_TIMEOUT. */
+MR_MUST_USE mr_status mr_job_settle(mr_job *job, int64_t deadline_ns, mr_err *err);
 /* Sets bit i % 8 of bits[i / 8] for each KV block i that live sequences can go on with in another epoch. Returns how
  * many there are. bits: zeros, for all blocks. Call after mr_job_settle. */
 int32_t mr_job_mark_blocks(const mr_job *job, uint8_t *bits);
@@ -174,6 +176,11 @@ void mr_job_copy_stage_seconds(mr_job *job, int32_t stage, mr_stage_seconds *out
 
 /* The mean rows and seconds of the usual step of a stage, by its reports. false: no report yet. */
 bool mr_job_usual_step(const mr_job *job, int32_t stage, mr_learned_step *out);
+
+/* The mean number of positions before a row of the latest steps that are done. 0: there were none in this epoch. */
+double mr_job_row_depth(const mr_job *job);
+/* The share of their rows whose logits are computed: 0 to 1. */
+double mr_job_output_share(const mr_job *job);
 
 typedef enum mr_finish {
     MR_FINISH_NONE,   /* the sequence goes on */

@@ -65,6 +65,9 @@ static mr_status send_plan(mr_job *job, const mr_epoch_kv *kv, uint32_t kv_epoch
     plan.counts_uses = job->config.counts_uses;
     plan.renew_rows = (uint32_t)job->config.renew_rows;
     plan.kv_epoch = kv_epoch;
+    mr_weights_root root = job->config.weights_root;
+    if (mr_weights_root_is_known(&root))
+        plan.weights_root = (ProtobufCBinaryData){.len = sizeof root.bytes, .data = root.bytes};
     plan.n_sent_blocks = kv_epoch > 0 ? (uint32_t)kv->n_sent : 0;
     Millrace__Control message = MILLRACE__CONTROL__INIT;
     message.body_case = MILLRACE__CONTROL__BODY_PLAN;

@@ -17,6 +17,8 @@
 typedef struct mr_step_record {
     uint64_t step;
     int32_t n_rows;
+    double n_positions; /* before the rows, added up */
+    int32_t n_outputs;  /* rows whose logits are computed */
     bool tokens_in;
     mr_logits_runs logits; /* the runs whose rows of logits or hidden rows the tail sends back */
     int32_t n_rows_in;     /* rows of these runs that have come */
@@ -49,9 +51,11 @@ typedef struct job_epoch {
     mr_ledger *ledger;
     mr_scheduler *scheduler;
     mr_learned_times *times;
-    mr_slot_account *slots;        /* [max_sequences] */
-    mr_step_record *steps;         /* [ring_slots] */
-    uint64_t n_issued, n_done;     /* steps are numbered from 1 */
+    mr_slot_account *slots;    /* [max_sequences] */
+    mr_step_record *steps;     /* [ring_slots] */
+    uint64_t n_issued, n_done; /* steps are numbered from 1 */
+    double recent_rows, recent_positions,
+        recent_outputs;            /* of done steps, the later ones for more: rows, and positions before them */
     uint32_t *copy_from, *copy_to; /* [max_sequences], of the step that is being issued */
     int32_t n_live, n_leaving, n_closing;
     job_stage *stages; /* [n_stages] */

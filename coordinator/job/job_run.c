@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 
 static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS;
+static const double STEP_FADE = 0.9; /* a step counts so much less than the one after it */
 
 mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err) {
     bool asks = job->config.interrupted != NULL;
@@ -40,8 +41,13 @@ static mr_status issue(mr_job *job, bool *did, mr_err *err) {
         if (status != MR_OK)
             return status;
         for (size_t i = 0; i < plan->n_runs; i++) {
-            record.n_rows += (int32_t)plan->runs[i]->n_rows;
-            job_prefix_publish(job, job->epoch.slots[plan->runs[i]->slot].entry);
+            const Millrace__Run *run = plan->runs[i];
+            record.n_rows += (int32_t)run->n_rows;
+            record.n_outputs += run->want == MILLRACE__WANT__WANT_TOKEN        ? 1
+                                : run->want == MILLRACE__WANT__WANT_ALL_LOGITS ? (int32_t)run->n_rows
+                                                                               : 0;
+            record.n_positions += run->n_rows * (run->first_position + 0.5 * (run->n_rows - 1));
+            job_prefix_publish(job, job->epoch.slots[run->slot].entry);
         }
         job->epoch.steps[record.step % (uint64_t)job->epoch.ring_slots] = record;
         job->epoch.n_issued = record.step;
@@ -130,6 +136,9 @@ static void advance(mr_job *job) {
         job->epoch.n_done++;
         job->stats.n_steps++;
         job->stats.n_rows += r->n_rows;
+        job->epoch.recent_rows = STEP_FADE * job->epoch.recent_rows + r->n_rows;
+        job->epoch.recent_positions = STEP_FADE * job->epoch.recent_positions + r->n_positions;
+        job->epoch.recent_outputs = STEP_FADE * job->epoch.recent_outputs + r->n_outputs;
         if (job->config.on_step)
             job->config.on_step(job->config.on_step_ctx, r->n_rows);
     }
@@ -235,7 +244,7 @@ static mr_status turn(mr_job *job, bool *did, mr_err *err) {
     return status;
 }
 
-mr_status mr_job_settle(mr_job *job, mr_err *err) {
+mr_status mr_job_settle(mr_job *job, int64_t deadline_ns, mr_err *err) {
     mr_status status = MR_OK;
     while (status == MR_OK && job->epoch.n_done < job->epoch.n_issued) {
         bool did = false;
@@ -244,8 +253,10 @@ mr_status mr_job_settle(mr_job *job, mr_err *err) {
             status = take_logits(job, &did, err);
         if (status == MR_OK)
             status = job_take_reports(job, &did, err);
-        if (status == MR_OK && !did)
-            status = job_wait(job, MR_NEVER, err);
+        if (status != MR_OK || did)
+            continue;
+        status = mr_clock_now_ns() < deadline_ns ? job_wait(job, deadline_ns, err)
+                                                 : mr_err_set(err, MR_E_TIMEOUT, "steps are still under way");
     }
     return status;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "proto/messages.h"
 
@@ -99,6 +100,13 @@ static mr_status peek(mr_roll_call *r, int32_t rank, Millrace__Report **out, mr_
     const uint8_t *payload = NULL;
     *out = NULL;
     mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
+    if (status == MR_E_PROTOCOL && r->channel->secret) { /* of somebody without the secret; it was dropped */
+        if (!r->has_refused)
+            mr_log_write(MR_LOG_WARN, "lobby", "a report was refused: %s", err->text);
+        r->has_refused = true;
+        mr_channel_wake(r->channel); /* the next report may have come with it */
+        return MR_OK;
+    }
     if (status != MR_OK || !payload)
         return status;
     return mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);

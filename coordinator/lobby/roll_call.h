@@ -15,6 +15,7 @@
 #include "coordinator/planning/plan.h"
 #include "proto/channel.h"
 #include "proto/limits.h"
+#include "proto/weights_root.h"
 
 /* A part of the model file. A whole file is one part. */
 typedef struct mr_rank_part {
@@ -85,6 +86,8 @@ void mr_roll_call_lose(mr_roll_call *r, int32_t rank);
 MR_MUST_USE mr_status mr_roll_call_share_file(mr_roll_call *r, int32_t *out_n, mr_err *err);
 /* After mr_roll_call_check: the parts of the model file and their digest. */
 int32_t mr_roll_call_file(const mr_roll_call *r, const mr_rank_part **out_parts, uint64_t *out_digest);
+/* After mr_roll_call_check. false: the ranks do not verify weights. */
+bool mr_roll_call_weights_root(const mr_roll_call *r, mr_weights_root *out);
 /* Has rank 0, which lacks parts, fetch what the coordinator reads of them. It gives up when goes_on returns false. */
 MR_MUST_USE mr_status mr_roll_call_fetch_headers(mr_roll_call *r, bool (*goes_on)(void), mr_err *err);
 

@@ -142,6 +142,24 @@ int32_t mr_roll_call_file(const mr_roll_call *r, const mr_rank_part **out_parts,
     return r->n_parts;
 }
 
+/* Writes the roots of all parts to out [n_parts * MR_FILE_HASH_BYTES]. false: the ranks do not verify weights. */
+static bool join_roots(const mr_roll_call *r, uint8_t *out) {
+    for (int32_t i = 0; i < r->n_parts; i++) {
+        if (!r->parts[i].has_root)
+            return false;
+        memcpy(out + i * MR_FILE_HASH_BYTES, r->parts[i].root, MR_FILE_HASH_BYTES);
+    }
+    return r->n_parts > 0;
+}
+
+bool mr_roll_call_weights_root(const mr_roll_call *r, mr_weights_root *out) {
+    uint8_t roots[MR_MAX_FILE_PARTS * MR_FILE_HASH_BYTES];
+    bool are_known = join_roots(r, roots);
+    if (are_known)
+        mr_weights_root_join(roots, (size_t)r->n_parts, out);
+    return are_known;
+}
+
 /* --- Who asks whom ----------------------------------------------------------------------------------------------- */
 
 typedef struct sources {
@@ -156,6 +174,8 @@ typedef struct sharing {
     uint32_t *askers;            /* [n_ranks] of the message */
     Millrace__FilePart *parts;   /* [n_parts] of the message */
     Millrace__FilePart **points; /* [n_parts], to parts */
+    uint8_t *roots;              /* [n_parts * MR_FILE_HASH_BYTES] of the message */
+    bool has_roots;
 } sharing;
 
 static void sharing_deinit(sharing *s) {
@@ -164,6 +184,7 @@ static void sharing_deinit(sharing *s) {
     mr_free(s->askers);
     mr_free(s->parts);
     mr_free(s->points);
+    mr_free(s->roots);
 }
 
 static mr_status sharing_init(sharing *s, const mr_roll_call *r, mr_err *err) {
@@ -172,10 +193,12 @@ static mr_status sharing_init(sharing *s, const mr_roll_call *r, mr_err *err) {
                    .asks = mr_alloc_array(n_ranks * n_ranks, sizeof *s->asks),
                    .askers = mr_alloc_array(n_ranks, sizeof *s->askers),
                    .parts = mr_alloc_array(n_parts, sizeof *s->parts),
-                   .points = mr_alloc_array(n_parts, sizeof(Millrace__FilePart *))};
-    return s->sources && s->asks && s->askers && s->parts && s->points
-               ? MR_OK
-               : mr_err_set(err, MR_E_NO_MEMORY, "no memory to share a file between %zu ranks", n_ranks);
+                   .points = mr_alloc_array(n_parts, sizeof(Millrace__FilePart *)),
+                   .roots = mr_alloc_array(n_parts, MR_FILE_HASH_BYTES)};
+    if (!s->sources || !s->asks || !s->askers || !s->parts || !s->points || !s->roots)
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to share a file between %zu ranks", n_ranks);
+    s->has_roots = join_roots(r, s->roots);
+    return MR_OK;
 }
 
 /* Of the ranks without a part, number k asks up to MR_MAX_PART_SOURCES consecutive ones of those with it, from the k-th
@@ -217,6 +240,8 @@ static mr_status tell(sharing *s, mr_roll_call *r, int32_t rank, bool *asks, mr_
         s->parts[i].sources = from->ranks;
         *asks = *asks || from->n > 0;
     }
+    if (s->has_roots)
+        share.part_roots = (ProtobufCBinaryData){.len = share.n_parts * MR_FILE_HASH_BYTES, .data = s->roots};
     share.askers = s->askers;
     for (int32_t i = 0; i < r->n_ranks; i++)
         if (s->asks[(size_t)i * (size_t)r->n_ranks + (size_t)rank])

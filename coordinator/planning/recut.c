@@ -10,11 +10,12 @@ enum {
     QUIET_HOLDS = 4,   /* after so many holds without a change, the next hold is half as long */
     LOOK_SHARE = 50,   /* looks take one part of this of the time */
     SLOW_STEPS = 4,    /* in a row, for a suspicion */
+    SLOW_REPORTS = 2,  /* in a row: a single long step may make one of them slow */
     USUAL_STEPS = 16,  /* in a row, for its end */
 };
 static const double GAIN = 1.15;       /* so many times as fast is clearly faster */
 static const double EARN_BACK_S = 120; /* in so much time, a change earns its cost back */
-/* Steps are slow if they take SLOW_TIMES as long as predicted, and SLOW_S more. */
+/* Steps are slow if they take SLOW_TIMES as long as is usual, and SLOW_S more. */
 static const double SLOW_TIMES = 4, SLOW_S = 0.25;
 /* Ranks of one host are just as slow within this factor. */
 static const double AS_SLOW = 0.5;
@@ -57,15 +58,17 @@ void mr_recut_note_epoch(mr_recut *r, bool by_recut, int64_t now_ns) {
         r->hold_ns *= 2;
 }
 
-bool mr_suspicion_add(mr_suspicion *s, const mr_paced_steps *steps, double others, int64_t now_ns) {
+bool mr_suspicion_add(mr_suspicion *s, const mr_paced_steps *steps, const mr_other_ranks *others, int64_t now_ns) {
     if (steps->n <= 0)
         return false;
     bool was_on = s->is_on;
-    bool is_slow = steps->seconds > SLOW_TIMES * steps->predicted_s + SLOW_S * (double)steps->n;
-    bool is_of_host = others >= AS_SLOW * steps->seconds / steps->predicted_s;
+    double usual_s = steps->predicted_s * (others->fastest > 1 ? others->fastest : 1);
+    bool is_slow = steps->seconds > SLOW_TIMES * usual_s + SLOW_S * (double)steps->n;
+    bool is_of_host = others->of_host >= AS_SLOW * steps->seconds / steps->predicted_s;
     s->n_slow = is_slow && !is_of_host ? s->n_slow + steps->n : 0;
+    s->n_slow_reports = is_slow && !is_of_host ? s->n_slow_reports + 1 : 0;
     s->n_usual = is_slow ? 0 : s->n_usual + steps->n;
-    if (!s->is_on && s->n_slow >= SLOW_STEPS) {
+    if (!s->is_on && s->n_slow >= SLOW_STEPS && s->n_slow_reports >= SLOW_REPORTS) {
         s->is_on = true;
         s->hold_ns = s->hold_ns == 0 ? SUSPECT_NS : 2 * s->hold_ns < MOST_SUSPECT_NS ? 2 * s->hold_ns : MOST_SUSPECT_NS;
         s->until_ns = now_ns + s->hold_ns;
@@ -77,6 +80,7 @@ bool mr_suspicion_add(mr_suspicion *s, const mr_paced_steps *steps, double other
 
 bool mr_suspicion_rest(mr_suspicion *s, int64_t now_ns) {
     s->n_slow = s->n_usual = 0;
+    s->n_slow_reports = 0;
     if (!s->is_on || now_ns < s->until_ns)
         return false;
     s->is_on = false;

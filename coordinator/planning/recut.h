@@ -44,13 +44,20 @@ void mr_recut_note_epoch(mr_recut *r, bool by_recut, int64_t now_ns);
 typedef struct mr_suspicion {
     bool is_on;
     int64_t n_slow, n_usual; /* steps in a row */
+    int32_t n_slow_reports;  /* in a row */
     int64_t until_ns;        /* of a rank without steps: when the suspicion ends */
     int64_t hold_ns;         /* how long the next such suspicion lasts */
 } mr_suspicion;
 
-/* Takes steps of the rank. others: how many times the predicted seconds the slowest of the other ranks of the host
- * took lately; 0: there is none. Returns whether is_on has changed. */
-bool mr_suspicion_add(mr_suspicion *s, const mr_paced_steps *steps, double others, int64_t now_ns);
+/* How many times the predicted seconds other ranks took lately. */
+typedef struct mr_other_ranks {
+    double of_host; /* the slowest of the same host; 0: there is none */
+    double fastest; /* of all stages; 0: there is none */
+} mr_other_ranks;
+
+/* Takes steps of the rank. A rank is slow if it is so in comparison with the fastest other one, too: the prediction may
+ * be wrong for all. Returns whether is_on has changed. */
+bool mr_suspicion_add(mr_suspicion *s, const mr_paced_steps *steps, const mr_other_ranks *others, int64_t now_ns);
 /* The rank has no steps any more. Returns whether the suspicion has ended. */
 bool mr_suspicion_rest(mr_suspicion *s, int64_t now_ns);
 

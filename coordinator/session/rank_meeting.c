@@ -16,9 +16,11 @@
 
 static const char ADDRESS_KEY[] = "millrace.lifeline";
 /* FOLLOW_NS: the other ranks wait this much longer for rank 0 than it does for them, so that rank 0 reports first. A
- * rank that rank 0 refuses gives up this much earlier than rank 0, because it alone can name the likely cause. */
-static const int64_t FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS, LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS,
-                     LEAVE_AFTER_NS = 300 * MR_NS_PER_MS, HANG_NS = 20 * MR_NS_PER_S;
+ * rank that rank 0 refuses gives up after REFUSED_NS, and this much earlier than rank 0 at the latest, because it alone
+ * can name the likely cause. */
+static const int64_t REFUSED_NS = 10 * MR_NS_PER_S, FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS,
+                     LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS, LEAVE_AFTER_NS = 300 * MR_NS_PER_MS,
+                     HANG_NS = 20 * MR_NS_PER_S;
 
 static atomic_bool loss_reported, any_lost;
 
@@ -187,12 +189,13 @@ static mr_status without_rank_0(const rank_process *p, mr_status status, mr_err 
 }
 
 static mr_status connect_lifeline(rank_process *p, const char *address, int64_t deadline_ns, mr_err *err) {
+    int64_t refused_ns = mr_clock_now_ns() + REFUSED_NS, latest_ns = deadline_ns - 2 * FOLLOW_NS;
     const mr_lifeline_wish wish = {.self_rank = p->config.place.rank,
                                    .secret = &p->launch,
                                    .lost = on_lost,
                                    .is_alive = is_alive,
                                    .ctx = p,
-                                   .refused_until_ns = deadline_ns - 2 * FOLLOW_NS};
+                                   .refused_until_ns = refused_ns < latest_ns ? refused_ns : latest_ns};
     mr_status status = mr_secret_find(&p->launch, err);
     if (status != MR_OK)
         return status;

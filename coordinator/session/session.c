@@ -397,6 +397,13 @@ static void pass_progress(void *ctx, size_t done_bytes, size_t total_bytes) {
         s->on_loaded(s->on_loaded_ctx, done_bytes, total_bytes);
 }
 
+static mr_weights_root weights_root(const mr_session *s) {
+    mr_weights_root root = {{0}};
+    if (s->cluster.roll)
+        (void)mr_roll_call_weights_root(s->cluster.roll, &root);
+    return root;
+}
+
 static mr_status create_job(mr_session *s, mr_err *err) {
     mr_job_config config = {.info = &s->info,
                             .epoch.plan = &s->plan,
@@ -409,6 +416,7 @@ static mr_status create_job(mr_session *s, mr_err *err) {
                             .epoch.n_kv_blocks = s->n_kv_blocks,
                             .kv_type = (int32_t)s->kv_type,
                             .model_digest = mr_session_model_digest(s),
+                            .weights_root = weights_root(s),
                             .map_weights = s->map_weights,
                             .fast_numerics = s->devices.is_fast,
                             .epoch.times = s->facts.prediction ? &s->facts.prediction->times : NULL,

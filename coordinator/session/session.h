@@ -74,6 +74,7 @@ typedef struct mr_session_recovery {
     int64_t ask_ns;                   /* while the job waits: when the ranks are asked next */
     int64_t retry_ns, retry_pause_ns; /* when ranks that lacked memory are tried again, and the pause after */
     int32_t n_ahead_blocks; /* KV blocks of the present epoch that were copied while steps of the one before ran */
+    uint32_t n_kv_copies;   /* that were begun while steps ran */
     struct session_kv_ahead *kv_ahead; /* session_kv_ahead.h; NULL: nothing is copied */
     struct session_recut *recut;       /* session_recut.h; NULL: there are no measured facts */
     mr_mutex lock;                     /* guards the fields below, and wishes against each other */

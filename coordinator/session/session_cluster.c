@@ -11,8 +11,8 @@
 #include "engine/base/mem.h"
 #include "worker/lobby/lobby.h"
 
-/* VERIFY_S: how much longer a hello may take that has hashes of a whole file. */
-enum { VERIFY_S = 3600, DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
+/* VERIFY_S: how much longer a hello may take that has hashes of a whole file. A rank that is lost ends the wait. */
+enum { VERIFY_S = 24 * 3600, DEFAULT_PATIENCE_S = 60, LATE_S = 6 };
 static const int64_t END_PATIENCE_NS = MR_NS_PER_S / 2;
 
 bool mr_session_cluster_ended(void) {

@@ -5,49 +5,23 @@
 #include <string.h>
 
 #include "coordinator/session/session_kv_ahead.h"
+#include "coordinator/session/session_kv_cut.h"
 #include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_recut.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "proto/limits.h"
 
-/* Whether each stage has the layers that it had, on the CPU, on the same rank or on one that gets its blocks from a
- * rank without a stage. Fills from. */
-static bool keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from, bool *out_moves) {
-    *out_moves = false;
-    if (former->n_stages != s->plan.n_stages)
-        return false;
-    for (int32_t i = 0; i < former->n_stages; i++) {
-        const mr_plan_stage *old = &former->stages[i], *new = &s->plan.stages[i];
-        bool moves = old->rank != new->rank;
-        from[i] = moves ? old->rank : -1;
-        *out_moves = *out_moves || moves;
-        if (old->first != new->first || old->last != new->last || old->device_layers > 0 || new->device_layers > 0 ||
-            (moves && (session_layers_stage(s, old->rank) || mr_session_cluster_is_lost(&s->cluster, old->rank))))
-            return false;
-    }
-    return true;
-}
-
-int32_t session_kv_only_move(const mr_session *s, const mr_plan *former, int32_t former_blocks) {
-    int32_t from[MR_MAX_STAGES], n = 0, stage = -1;
-    bool moves;
-    if (former_blocks != s->n_kv_blocks || !keeps_cut(s, former, from, &moves) ||
-        ((size_t)s->n_kv_blocks + 7) / 8 > MR_MAX_GIVEN_KV_BYTES)
-        return -1;
-    for (int32_t i = 0; i < former->n_stages; i++) {
-        n += from[i] >= 0;
-        stage = from[i] >= 0 ? i : stage;
-    }
-    bool on_hosts = n == 1 && former->stages[stage].device_layers == 0 && s->plan.stages[stage].device_layers == 0;
-    return on_hosts ? stage : -1;
-}
+/* For steps of a slow rank. To compute all rows again takes longer than the steps that are under way. */
+static const int64_t SETTLE_NS = 5 * MR_NS_PER_S;
 
 mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, int32_t former_blocks, session_kv *out,
                             mr_err *err) {
     bool moves;
     s->recovery.n_ahead_blocks = 0;
     *out = (session_kv){.n_bytes = ((size_t)s->n_kv_blocks + 7) / 8};
-    if (!mr_job_has_epoch(job) || former_blocks != s->n_kv_blocks || !keeps_cut(s, former, out->blocks.from, &moves) ||
-        (moves && out->n_bytes > MR_MAX_GIVEN_KV_BYTES))
+    if (!mr_job_has_epoch(job) || former_blocks != s->n_kv_blocks ||
+        !session_kv_keeps_cut(s, former, out->blocks.from, &moves) || (moves && out->n_bytes > MR_MAX_GIVEN_KV_BYTES))
         return MR_OK;
     out->epoch = s->epoch;
     if (moves) {
@@ -56,7 +30,9 @@ mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, i
             return MR_OK;
         out->sent = out->kept + out->n_bytes;
     }
-    mr_status status = mr_job_settle(job, err);
+    session_recut_pause(s, true);
+    mr_status status = mr_job_settle(job, mr_clock_now_ns() + SETTLE_NS, err);
+    session_recut_pause(s, false);
     if (status != MR_OK) /* what has failed shows again in the next epoch, if it matters there */
         return status == MR_E_CANCELLED ? status : MR_OK;
     out->is_kept = true;
@@ -65,9 +41,10 @@ mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, i
         return MR_OK;
     int32_t n_kept = out->blocks.n_sent = mr_job_mark_blocks(job, out->kept);
     memcpy(out->sent, out->kept, out->n_bytes);
-    for (int32_t i = 0; i < s->plan.n_stages; i++)
-        if (out->blocks.from[i] >= 0) /* after a copy ahead, only one stage moves */
-            out->blocks.has_ahead[i] = session_kv_ahead_subtract(s, job, i, out->sent, &out->blocks.n_sent);
+    /* Where several stages move, because of another drain meanwhile, each of them gets all blocks. */
+    int32_t stage = session_kv_only_move(s, former, former_blocks);
+    if (stage >= 0)
+        out->blocks.has_ahead[stage] = session_kv_ahead_subtract(s, job, stage, out->sent, &out->blocks.n_sent);
     s->recovery.n_ahead_blocks = n_kept - out->blocks.n_sent;
     return MR_OK;
 }

@@ -17,11 +17,8 @@ typedef struct session_kv {
     size_t n_bytes; /* of each */
 } session_kv;
 
-/* The session's plan is the next one, former the one that runs, with so many blocks: the stage that moves, if it is the
- * only one and its blocks can go along; else -1. */
-int32_t session_kv_only_move(const mr_session *s, const mr_plan *former, int32_t former_blocks);
-/* The same plans. Waits until no step is under way.
- * MR_E_CANCELLED: the job was interrupted meanwhile. Call session_kv_deinit in any case. */
+/* The session's plan is the next one, former the one that runs, with so many blocks. Waits until no step is under way,
+ * for some seconds at most. MR_E_CANCELLED: the job was interrupted meanwhile. Call session_kv_deinit in any case. */
 MR_MUST_USE mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, int32_t former_blocks,
                                         session_kv *out, mr_err *err);
 void session_kv_deinit(session_kv *kv);

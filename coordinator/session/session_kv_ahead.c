@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
-#include "coordinator/session/session_kv.h"
+#include "coordinator/session/session_kv_cut.h"
 #include "coordinator/session/session_layers.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
+/* Each copy has a link of its own: blocks of one that was given up may still come. No plan has such a number. */
+static const uint32_t FIRST_LINK = (1u << 31) + 1;
 static const int64_t LIMIT_NS = 600 * MR_NS_PER_S; /* then the plan changes without the copy */
 
 typedef enum ahead_state { MARKED, COPYING, OVER } ahead_state;
@@ -20,6 +22,7 @@ struct session_kv_ahead {
     ahead_state state;
     bool has_copy; /* OVER: the rank has the blocks */
     int32_t first, last, from, to;
+    uint32_t link;        /* epoch of the link that carries the copy */
     uint64_t marked_step; /* the rows of the marked blocks are computed when this step is done */
     int64_t limit_ns;
     int32_t n_kv_blocks, n_marked;
@@ -59,6 +62,7 @@ static bool mark(mr_session *s, const mr_job *job, const mr_plan *former, int32_
                                    .last = old->last,
                                    .from = old->rank,
                                    .to = s->plan.stages[stage].rank,
+                                   .link = FIRST_LINK + s->recovery.n_kv_copies++,
                                    .marked_step = mr_job_issued_step(job),
                                    .limit_ns = mr_clock_now_ns() + LIMIT_NS,
                                    .n_kv_blocks = s->n_kv_blocks,
@@ -106,7 +110,7 @@ bool session_kv_ahead_begin(mr_session *s, const mr_job *job, const mr_plan *for
 static void order(mr_session *s, struct session_kv_ahead *a) {
     mr_err ignored; /* a rank that is lost is found elsewhere */
     const mr_kv_demand demand = {.kv_epoch = s->epoch,
-                                 .epoch = s->epoch + 1,
+                                 .epoch = a->link,
                                  .from = a->from,
                                  .first = a->first,
                                  .last = a->last,
@@ -114,7 +118,7 @@ static void order(mr_session *s, struct session_kv_ahead *a) {
                                  .kv_type = (int32_t)s->kv_type,
                                  .n_sent_blocks = a->n_marked};
     const mr_kv_order give = {.kv_epoch = s->epoch,
-                              .epoch = s->epoch + 1,
+                              .epoch = a->link,
                               .to = a->to,
                               .blocks = a->bits,
                               .n_bytes = bytes_of(a->n_kv_blocks),
@@ -137,8 +141,8 @@ static bool has_answered(mr_session *s, struct session_kv_ahead *a) {
     if (mr_roll_call_hear(s->cluster.roll, a->to, &ignored) != MR_OK)
         return true;
     const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, a->to);
-    a->has_copy = info->took_epoch == s->epoch + 1 && info->took_all;
-    return info->took_epoch == s->epoch + 1;
+    a->has_copy = info->took_epoch == a->link && info->took_all;
+    return info->took_epoch == a->link;
 }
 
 bool session_kv_ahead_is_due(mr_session *s, const mr_job *job) {

@@ -17,10 +17,7 @@
 #include "proto/link.h"
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
-enum {
-    MUCH_LEFT = 16 << 20,
-    CONTEXT_PART = 4,
-};
+enum { MUCH_LEFT = 16 << 20, CONTEXT_PART = 4 };
 static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS, HEAR_NS = 100 * MR_NS_PER_MS;
 
 mr_status session_recovery_init(mr_session *s, mr_err *err) {
@@ -306,9 +303,10 @@ static int32_t blocks_for(int64_t tokens) {
 }
 
 /* Gives the session a plan for the ranks living[n]. Where they have little memory, the KV cache has room for one full
- * sequence, or for the longest that was accepted and CONTEXT_PART of a full one. After an error the session has its
- * former plan. */
-static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, mr_err *err) {
+ * sequence, or for the longest that was accepted and CONTEXT_PART of a full one; never for fewer than least_blocks.
+ * After an error the session has its former plan. */
+static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, int32_t least_blocks,
+                            mr_err *err) {
     const mr_plan former = s->plan;
     mr_stage_sizes *former_sizes = s->sizes;
     int32_t former_blocks = s->n_kv_blocks, most = s->recovery.n_first_kv_blocks;
@@ -320,6 +318,8 @@ static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *liv
         status = plan_with(s, job, living, n, full, blocks_for(full), err);
     if (status == MR_E_NO_MEMORY && blocks_for(least) < most && least < full)
         status = plan_with(s, job, living, n, least, blocks_for(least), err);
+    if (status == MR_OK && s->n_kv_blocks < least_blocks)
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no other plan has memory for as large a KV cache");
     mr_free(status == MR_OK ? former_sizes : s->sizes);
     if (status != MR_OK) {
         s->plan = former;
@@ -432,15 +432,15 @@ static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
     return MR_OK;
 }
 
-/* Takes the drained ranks again, because no other rank is left. Returns how many take part. */
-static int32_t undrain_all(mr_session *s, int32_t *ranks) {
+/* Where no other rank is left, drained and suspected ranks get layers again. ranks: memory for all of them. */
+static void undrain_the_last(mr_session *s, int32_t *ranks) {
+    if (session_recovery_ranks(s, ranks) > 0)
+        return;
     (void)session_recut_forgive(s);
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
         end_drain(s, i);
-    int32_t n = session_recovery_ranks(s, ranks);
-    if (n > 0)
+    if (session_recovery_ranks(s, ranks) > 0)
         mr_output_warning("no other rank is left: drained ranks get layers again");
-    return n;
 }
 
 /* The job waits because of a lack of memory, and no error is left. */
@@ -455,29 +455,25 @@ static mr_status starve(mr_session *s, mr_job *job, const int32_t *ranks, int32_
     return MR_OK;
 }
 
-static mr_status plan_again_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
+static mr_status plan_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, int32_t least,
+                               mr_err *err) {
     *out_n = session_recovery_ranks(s, ranks);
-    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, err)
+    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, least, err)
                       : mr_err_set(err, MR_E_NO_MEMORY, "no other rank may hold layers and has memory for them");
 }
 
 /* Makes a plan of the ranks that may hold layers. If there is too little memory, looks what is free when all stages
  * have ended. *out_n: how many ranks there are; 0: none. */
 static mr_status plan_for_living(mr_session *s, mr_job *job, int32_t *ranks, int32_t *out_n, mr_err *err) {
-    int32_t n = session_recovery_ranks(s, ranks);
-    if (n == 0)
-        n = undrain_all(s, ranks);
-    *out_n = n;
-    if (n == 0)
-        return MR_E_NO_MEMORY;
-    mr_status status = plan_again(s, job, ranks, n, err);
-    if (status == MR_E_NO_MEMORY && session_recut_forgive(s))
-        status = plan_again_for_some(s, job, ranks, out_n, err);
-    if (status != MR_E_NO_MEMORY)
+    undrain_the_last(s, ranks);
+    mr_status status = plan_for_some(s, job, ranks, out_n, 0, err);
+    if (*out_n > 0 && status == MR_E_NO_MEMORY && session_recut_forgive(s))
+        status = plan_for_some(s, job, ranks, out_n, 0, err);
+    if (*out_n == 0 || status != MR_E_NO_MEMORY)
         return status;
     session_starve_ask(s, job);
-    *out_n = n = session_recovery_ranks(s, ranks);
-    return n > 0 ? plan_again(s, job, ranks, n, err) : status;
+    undrain_the_last(s, ranks); /* others may be lost meanwhile */
+    return plan_for_some(s, job, ranks, out_n, 0, err);
 }
 
 /* Whether a rank has failed for lack of memory. */
@@ -497,8 +493,9 @@ static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *o
     *out_goes_on = false;
     *out_recuts = moves;
     if (!mr_session_is_starved(s)) {
+        int32_t full = blocks_for(s->ctx), least = changes ? 0 : s->n_kv_blocks < full ? s->n_kv_blocks : full;
         *out_goes_on = !changes && !moves;
-        mr_status status = changes || moves ? plan_again_for_some(s, job, ranks, &n, err) : MR_OK;
+        mr_status status = changes || moves ? plan_for_some(s, job, ranks, &n, least, err) : MR_OK;
         if (status == MR_OK)
             return MR_OK;
         *out_goes_on = true;
@@ -507,7 +504,8 @@ static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *o
     }
     session_starve_forgive(s);
     session_starve_ask(s, job);
-    mr_status status = plan_again_for_some(s, job, ranks, &n, err);
+    undrain_the_last(s, ranks);
+    mr_status status = plan_for_some(s, job, ranks, &n, 0, err);
     if (status != MR_E_NO_MEMORY)
         return status;
     *out_goes_on = true;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
@@ -57,10 +58,12 @@ void session_recovered_note_lost(mr_session *s, int32_t n_lost) {
 const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
     if (mr_session_cluster_is_lost(&s->cluster, rank))
         return "lost";
+    bool has_stage = session_layers_stage(s, rank) && !mr_session_is_starved(s);
+    if (s->recovery.is_drained[rank] && !has_stage)
+        return "drained";
     if (session_recut_suspects(s, rank))
         return "suspect";
-    for (int32_t i = 0; i < s->plan.n_stages && !mr_session_is_starved(s); i++)
-        if (s->plan.stages[i].rank == rank)
-            return "stage";
-    return s->recovery.is_drained[rank] ? "drained" : s->recovery.has_failed[rank] ? "failed" : "spare";
+    if (has_stage)
+        return "stage";
+    return s->recovery.has_failed[rank] ? "failed" : "spare";
 }

@@ -5,6 +5,7 @@
 #include "coordinator/session/session_recut.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "coordinator/console/output.h"
@@ -17,7 +18,8 @@
 #include "engine/base/mem.h"
 
 enum { FIRST_STEPS = 8 }; /* of a stage in an epoch: they may wait for pages and for other stages that begin */
-static const double ASKED_GAIN = 1.02; /* a plan that somebody asks for is this many times as fast */
+static const double NEAR_SHARE = 0.1, NEAR_DEPTH = 32; /* within so many positions, a prediction counts as the same */
+static const double ASKED_GAIN = 1.02;                 /* a plan that somebody asks for is this many times as fast */
 static const int64_t REST_NS = MR_NS_PER_S;
 
 /* What is known of a rank beside its pace. */
@@ -35,6 +37,10 @@ struct session_recut {
     mr_cluster_facts view;       /* the known facts, but for the ranks */
     mr_plan_prediction *present; /* of the present plan by learned facts; scratch */
     mr_plan_prediction *other;   /* of another one; scratch */
+    mr_plan_prediction *flat;    /* of the present plan, for rows without positions before them */
+    mr_plan_prediction *now;     /* the same with `depth` positions */
+    double depth;                /* -1: there is neither */
+    bool is_paused;              /* the session has the next plan already, and stages report the last steps */
     mr_recut policy;
     bool looks;     /* --recut, and the planner chose the plan */
     bool is_wanted; /* a look has found a better plan */
@@ -71,7 +77,10 @@ mr_status session_recut_init(mr_session *s, mr_err *err) {
     r->learned = mr_alloc_array(n, sizeof *r->learned);
     r->present = mr_alloc(sizeof *r->present);
     r->other = mr_alloc(sizeof *r->other);
-    if (!r->notes || !r->learned || !r->present || !r->other)
+    r->flat = mr_alloc(sizeof *r->flat);
+    r->now = mr_alloc(sizeof *r->now);
+    r->depth = -1;
+    if (!r->notes || !r->learned || !r->present || !r->other || !r->flat || !r->now)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what is learned of %zu ranks", n);
     /* Where matrices stay in the file, the disk decides, and was not measured. */
     r->looks = look_s > 0 && s->facts.is_solved && !s->map_weights;
@@ -95,6 +104,8 @@ void session_recut_deinit(mr_session *s) {
     mr_free(r->learned);
     mr_free(r->present);
     mr_free(r->other);
+    mr_free(r->flat);
+    mr_free(r->now);
     mr_free(r);
     s->recovery.recut = NULL;
 }
@@ -111,17 +122,48 @@ void session_recut_learn(mr_session *s) {
     r->view.ranks = r->learned;
 }
 
-/* Rows of prompts bring no token but the last one, so a step has at most a token for each live sequence. */
+/* Predicts the present plan for rows with as many positions before them as those of the latest steps. */
+static void predict_now(const mr_session *s) {
+    struct session_recut *r = recut_of(s);
+    double depth = s->job ? mr_job_row_depth(s->job) : 0;
+    if (r->depth >= 0 && fabs(depth - r->depth) <= NEAR_SHARE * r->depth + NEAR_DEPTH)
+        return;
+    r->depth = depth;
+    mr_plan_predict(s->facts.known, &s->plan, 0, r->flat);
+    mr_plan_predict(s->facts.known, &s->plan, (int32_t)depth, r->now);
+}
+
+/* How many times as long a step takes with the positions before its rows as without them. That of the stage that grows
+ * most counts for all: what a position adds is measured as a small difference, which a busy host hides. */
+static double growth(const mr_session *s, double rows) {
+    const struct session_recut *r = recut_of(s);
+    double most = 1;
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        double flat = mr_step_times_at(&r->flat->stages[i], rows), now = mr_step_times_at(&r->now->stages[i], rows);
+        most = flat > 0 && now > most * flat ? now / flat : most;
+    }
+    return most;
+}
+
+/* Rows of prompts bring no token but the last one, so a step has a token for each live sequence at most, unless clients
+ * want the logits of all rows. */
+static double output_rows(const mr_session *s, double rows) {
+    if (!s->job)
+        return rows;
+    double n_live = mr_job_get_stats(s->job).n_live, wanted = mr_job_output_share(s->job) * rows;
+    double most = n_live > wanted ? n_live : wanted;
+    return most < rows ? most : rows;
+}
+
 static double predicted_s(const mr_session *s, int32_t stage, double rows) {
-    const mr_plan_prediction *p = s->facts.prediction;
-    double n_live = s->job ? mr_job_get_stats(s->job).n_live : rows;
-    double output =
-        stage + 1 < s->plan.n_stages ? 0 : mr_step_times_at(&p->times.output, n_live < rows ? n_live : rows);
-    return mr_step_times_at(&p->stages[stage], rows) + output;
+    const mr_plan_prediction *p = recut_of(s)->flat;
+    double output = stage + 1 < s->plan.n_stages ? 0 : mr_step_times_at(&p->times.output, output_rows(s, rows));
+    return mr_step_times_at(&p->stages[stage], rows) * growth(s, rows) + output;
 }
 
 static mr_paced_steps add_up(const mr_session *s, const Millrace__StepSums *sums) {
     mr_paced_steps steps = {0};
+    predict_now(s);
     for (size_t i = 0; i < sums->n_steps; i++) {
         double n = sums->steps[i];
         if (n == 0)
@@ -133,25 +175,32 @@ static mr_paced_steps add_up(const mr_session *s, const Millrace__StepSums *sums
     return steps;
 }
 
-/* How slow the slowest other rank of the host was lately. */
-static double others_of_host(const mr_session *s, int32_t rank) {
+/* How slow the other ranks were lately. false: some have reported too little. */
+static bool look_at_others(const mr_session *s, int32_t rank, mr_other_ranks *out) {
     const char *host = s->facts.known->ranks[rank].host;
-    double most = 0;
+    *out = (mr_other_ranks){0};
     for (int32_t i = 0; i < s->plan.n_stages; i++) {
         int32_t other = s->plan.stages[i].rank;
         double lately = recut_of(s)->notes[other].lately;
-        if (other != rank && strcmp(s->facts.known->ranks[other].host, host) == 0)
-            most = lately > most ? lately : most;
+        if (other == rank)
+            continue;
+        if (lately == 0)
+            return false;
+        out->fastest = out->fastest == 0 || lately < out->fastest ? lately : out->fastest;
+        if (strcmp(s->facts.known->ranks[other].host, host) == 0)
+            out->of_host = lately > out->of_host ? lately : out->of_host;
     }
-    return most;
+    return true;
 }
 
-static void say_suspicion(mr_session *s, int32_t rank, const mr_paced_steps *steps) {
+static void say_suspicion(mr_session *s, int32_t rank, const mr_paced_steps *steps, double fastest) {
     const char *host = s->facts.known->ranks[rank].host;
     double n = (double)steps->n;
     if (recut_of(s)->notes[rank].suspicion.is_on)
-        mr_output_warning("rank %" PRId32 " on %s is suspected: a step takes %.0f ms, where %.1f ms were predicted",
-                          rank, host, 1e3 * steps->seconds / n, 1e3 * steps->predicted_s / n);
+        mr_output_warning(
+            "rank %" PRId32 " on %s is suspected: a step at position %.0f takes %.0f ms, where %.1f ms were "
+            "predicted (the fastest other rank: %.1f times as long as predicted)",
+            rank, host, recut_of(s)->depth, 1e3 * steps->seconds / n, 1e3 * steps->predicted_s / n, fastest);
     else
         mr_output_note("rank %" PRId32 " on %s is not suspected any more: a step takes %.1f ms", rank, host,
                        1e3 * steps->seconds / n);
@@ -162,7 +211,8 @@ static void say_suspicion(mr_session *s, int32_t rank, const mr_paced_steps *ste
 void session_recut_add(void *ctx, const Millrace__StepSums *sums) {
     mr_session *s = ctx;
     struct session_recut *r = recut_of(s);
-    if (!r || (int32_t)sums->stage >= s->plan.n_stages)
+    mr_other_ranks others;
+    if (!r || r->is_paused || (int32_t)sums->stage >= s->plan.n_stages)
         return;
     int32_t rank = s->plan.stages[sums->stage].rank;
     rank_notes *notes = &r->notes[rank];
@@ -173,10 +223,15 @@ void session_recut_add(void *ctx, const Millrace__StepSums *sums) {
         return;
     mr_rank_paces_add(r->paces, rank, &steps, now_ns);
     notes->lately = steps.seconds / steps.predicted_s;
-    if (!mr_suspicion_add(&notes->suspicion, &steps, others_of_host(s, rank), now_ns))
+    if (!look_at_others(s, rank, &others) || !mr_suspicion_add(&notes->suspicion, &steps, &others, now_ns))
         return;
     notes->stays = false;
-    say_suspicion(s, rank, &steps);
+    say_suspicion(s, rank, &steps, others.fastest);
+}
+
+void session_recut_pause(mr_session *s, bool is_paused) {
+    if (recut_of(s))
+        recut_of(s)->is_paused = is_paused;
 }
 
 /* --- Suspected ranks --------------------------------------------------------------------------------------------- */
@@ -309,9 +364,10 @@ static mr_recut_offer look(mr_session *s) {
 /* A look, where one is due or asked for. */
 static void look_again(mr_session *s, int64_t now_ns) {
     struct session_recut *r = recut_of(s);
-    bool is_asked = atomic_exchange(&r->is_asked, false);
+    bool is_asked = atomic_load(&r->is_asked);
     if (!r->looks || mr_session_is_starved(s) || (!is_asked && !mr_recut_is_due(&r->policy, now_ns)))
         return;
+    atomic_store(&r->is_asked, false);
     mr_recut_offer offer = look(s);
     mr_mutex_lock(&s->recovery.lock);
     r->offer = offer;
@@ -361,14 +417,15 @@ void session_recut_note_epoch(mr_session *s) {
     if (!r)
         return;
     mr_recut_note_epoch(&r->policy, r->is_taken, mr_clock_now_ns());
-    r->is_taken = r->is_wanted = false;
+    r->is_taken = r->is_wanted = r->is_paused = false;
+    r->depth = -1;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
         r->notes[i].n_steps = 0;
         r->notes[i].lately = 0;
     }
 }
 
-mr_status mr_session_recut(mr_session *s, bool *out_asked, char text[MR_ERR_TEXT_BYTES], mr_err *err) {
+mr_status mr_session_recut(mr_session *s, char text[MR_ERR_TEXT_BYTES], mr_err *err) {
     struct session_recut *r = recut_of(s);
     if (!r || !r->looks)
         return mr_err_set(
@@ -378,18 +435,17 @@ mr_status mr_session_recut(mr_session *s, bool *out_asked, char text[MR_ERR_TEXT
     mr_mutex_lock(&s->recovery.lock);
     mr_recut_offer offer = r->offer;
     mr_mutex_unlock(&s->recovery.lock);
-    *out_asked = offer.present_rate > 0 && offer.best_rate > ASKED_GAIN * offer.present_rate;
-    if (offer.present_rate <= 0)
-        snprintf(text, MR_ERR_TEXT_BYTES, "too little is known yet; hint: ask again while requests run");
-    else if (!*out_asked)
-        snprintf(text, MR_ERR_TEXT_BYTES, "the present plan is the best one: it has %.1f tokens/s by what was learned",
-                 offer.present_rate);
-    else
-        snprintf(text, MR_ERR_TEXT_BYTES, "another plan has %.1f tokens/s by what was learned, the present one %.1f",
-                 offer.best_rate, offer.present_rate);
-    if (!*out_asked)
-        return MR_OK;
     atomic_store(&r->is_asked, true);
     mr_channel_wake(mr_session_cluster_channel(&s->cluster));
+    if (offer.present_rate > 0)
+        snprintf(
+            text, MR_ERR_TEXT_BYTES,
+            "the server looks now; before, the best plan had %.1f tokens/s by what was learned, and the present one "
+            "%.1f",
+            offer.best_rate, offer.present_rate);
+    else
+        snprintf(text, MR_ERR_TEXT_BYTES,
+                 "the server looks now; before, too little was known: it learns while requests "
+                 "run");
     return MR_OK;
 }

@@ -17,6 +17,8 @@ void session_recut_deinit(mr_session *s);
 
 /* As mr_job_config.on_step_sums; ctx is the session. */
 void session_recut_add(void *ctx, const Millrace__StepSums *sums);
+/* While the session has its next plan and stages still report steps of the former one: they are not taken. */
+void session_recut_pause(mr_session *s, bool is_paused);
 /* Whether the plan is to be changed: there is a faster one, or a suspected rank has layers that others can take. */
 bool session_recut_is_due(mr_session *s);
 /* Takes over what session_recut_is_due has found. Returns whether there was anything. */
@@ -33,9 +35,8 @@ bool session_recut_suspects(const mr_session *s, int32_t rank);
 /* Where the other ranks are not enough: takes the suspected ranks again. Returns whether there was one. */
 bool session_recut_forgive(mr_session *s);
 
-/* Any thread, while the job runs: asks for the best plan by what was learned, at the next turn, without waiting until
- * several looks agree. text says what the latest look has found. *out_asked is false where the present plan is the best
- * one, or nothing was learned yet. MR_E_UNSUPPORTED: without --recut. */
-MR_MUST_USE mr_status mr_session_recut(mr_session *s, bool *out_asked, char text[MR_ERR_TEXT_BYTES], mr_err *err);
+/* Any thread, while the job runs: asks for a look at the next turn. If it finds a better plan, layers move, without
+ * waiting until several looks agree. text says what the look before has found. MR_E_UNSUPPORTED: without --recut. */
+MR_MUST_USE mr_status mr_session_recut(mr_session *s, char text[MR_ERR_TEXT_BYTES], mr_err *err);
 
 #endif

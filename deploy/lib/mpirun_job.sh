@@ -138,17 +138,20 @@ find_children() {
     read -r -d '' -a children < <(cat "/proc/$mpirun/task/"*/children 2>/dev/null) || true
 }
 
-# Whether rank 0 was killed before this script knew its process: this is the only host, and other ranks run here. mpirun
-# starts rank 0 first. Without recovery, mpirun ends the other ranks itself.
+# Whether rank 0 was killed before this script knew its process: other ranks run here, and they know of no rank on
+# another host. mpirun starts rank 0 first. Without recovery, mpirun ends the other ranks itself.
 is_rank_0_missing() {
-    local pid files=() ranks
-    [[ ! $rank_0 && ! -e $MILLRACE_STATUS_FILE && $recovery == yes && ${#hosts[@]} -le 1 ]] || return 1
+    local pid files=() known all here
+    [[ ! $rank_0 && ! -e $MILLRACE_STATUS_FILE && $recovery == yes ]] || return 1
     find_children
     for pid in "${children[@]}"; do
         files+=("/proc/$pid/environ")
     done
-    ranks=$(grep -hzx 'OMPI_COMM_WORLD_RANK=[0-9]*' "${files[@]:-/dev/null}" 2>/dev/null | tr '\0' ' ') || true
-    [[ $ranks && " $ranks" != *' OMPI_COMM_WORLD_RANK=0 '* ]]
+    known=" $(grep -hzxE 'OMPI_COMM_WORLD_(RANK|SIZE|LOCAL_SIZE)=[0-9]+' "${files[@]:-/dev/null}" 2>/dev/null |
+        tr '\0' ' ')" || true
+    all=${known#* OMPI_COMM_WORLD_SIZE=}
+    here=${known#* OMPI_COMM_WORLD_LOCAL_SIZE=}
+    [[ $all != "$known" && ${all%% *} == "${here%% *}" && $known != *' OMPI_COMM_WORLD_RANK=0 '* ]]
 }
 
 # Whether rank 0 was killed.

@@ -130,7 +130,7 @@ bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_k
     for (int32_t i = 0; i < kv->n_layers && is_same; i++) {
         mr_tensor k, v;
         is_same = mr_kv_layer_describe(desc, i, &k, &v, NULL) == MR_OK && k.type == kv->k[i].type &&
-                  k.row_bytes == kv->k[i].row_bytes && v.row_bytes == kv->v[i].row_bytes;
+                  v.type == kv->v[i].type && k.row_bytes == kv->k[i].row_bytes && v.row_bytes == kv->v[i].row_bytes;
     }
     return is_same;
 }

@@ -34,13 +34,14 @@ static const mr_part_place WHOLE = {FILE_BYTES, true};
 
 /* How a source behaves. */
 typedef enum role {
-    SERVES,      /* runs the real file server */
-    GOOD,        /* played by the test, like all roles below */
-    WRONG_BYTES, /* sends BAD_BLOCK with wrong bytes */
-    WRONG_HASH,  /* sends a wrong hash of BAD_BLOCK */
-    DIES_LATE,   /* leaves when it is asked for BAD_BLOCK */
-    DIES,        /* leaves after some answers */
-    REFUSES,     /* refuses after some answers */
+    SERVES,       /* runs the real file server */
+    SERVES_OTHER, /* the same, with a file that has another byte */
+    GOOD,         /* played by the test, like all roles below */
+    WRONG_BYTES,  /* sends BAD_BLOCK with wrong bytes */
+    WRONG_HASH,   /* sends a wrong hash of BAD_BLOCK */
+    DIES_LATE,    /* leaves when it is asked for BAD_BLOCK */
+    DIES,         /* leaves after some answers */
+    REFUSES,      /* refuses after some answers */
     SILENT,
     ANSWERS_OTHERS, /* sends a block that was not asked for */
     SHORT_BLOCK,
@@ -77,6 +78,7 @@ static char folder[] = "/tmp/millrace-share-XXXXXX";
 static char model_path[64], other_path[64];
 static uint8_t *content; /* [FILE_BYTES] */
 static const char *served_path = model_path;
+static mr_file_hash known_root; /* of the file, for clients; all zero: none */
 static int n_caches;
 static int64_t patience_ns; /* of clients */
 
@@ -181,7 +183,7 @@ static bool dies(const source *s) {
 
 static void run_source(void *ctx) {
     source *s = ctx;
-    if (s->role == SERVES)
+    if (s->role == SERVES || s->role == SERVES_OTHER)
         run_server(s);
     else
         play(s);
@@ -204,7 +206,7 @@ static void start_source(rig *r, int32_t i, role does, const char *path, const m
                                           .n_threads = 2,
                                           .peers = peers,
                                           .n_peers = 1};
-    if (does == SERVES)
+    if (does == SERVES || does == SERVES_OTHER)
         expect_ok(mr_file_server_create(&config, &s->server, &r->err), &r->err);
     expect_ok(mr_thread_create("source", 0, run_source, s, &s->thread, &r->err), &r->err);
 }
@@ -231,7 +233,7 @@ static void open_client_of(rig *r, const char *path, const mr_file_part *parts, 
 
 /* Of a whole file. */
 static void open_client(rig *r, int32_t n_sources, int cache) {
-    mr_file_part part = {.bytes = FILE_BYTES, .header_bytes = HEADER_BYTES, .n_sources = n_sources};
+    mr_file_part part = {.bytes = FILE_BYTES, .header_bytes = HEADER_BYTES, .n_sources = n_sources, .root = known_root};
     for (int32_t i = 0; i < n_sources; i++)
         part.sources[i] = i + 1;
     open_client_of(r, "/data/model.gguf", &part, 1, cache);
@@ -243,7 +245,7 @@ static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
     expect_ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
     expect_ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++)
-        start_source(r, i, roles[i], served_path, &WHOLE, 1);
+        start_source(r, i, roles[i], roles[i] == SERVES_OTHER ? other_path : served_path, &WHOLE, 1);
     open_client(r, n, cache);
 }
 
@@ -426,6 +428,63 @@ static void test_damaged_block(void **state) {
     expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, "block 130 of the model file");
     expect_says(r.err.text, "is not the one that it announced");
     rig_stop(&r);
+}
+
+static void find_root(void) {
+    mr_file_hash hashes[N_BLOCKS];
+    for (uint64_t i = 0; i < N_BLOCKS; i++)
+        mr_file_hash_of(content + mr_file_block_at(i), mr_file_block_bytes(FILE_BYTES, i), &hashes[i]);
+    mr_file_root_of(FILE_BYTES, hashes, &known_root);
+}
+
+/* With a known root no byte of another file is taken, however many sources agree on it. */
+static void test_root(void **state) {
+    (void)state;
+    const struct {
+        role roles[3];
+        int n;
+    } good[] = {{{SERVES}, 1},           {{SERVES_OTHER, SERVES}, 2}, {{SERVES_OTHER, SERVES_OTHER, SERVES}, 3},
+                {{WRONG_HASH, GOOD}, 2}, {{WRONG_BYTES, GOOD}, 2},    {{GOOD, WRONG_BYTES}, 2},
+                {{DIES, GOOD}, 2},       {{ZERO_HASH, GOOD}, 2}};
+    rig r;
+    find_root();
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        rig_start(&r, good[i].roles, good[i].n, n_caches++);
+        expect_ok(fetch(&r, 9 * MR_FILE_BLOCK_BYTES, 1), &r.err);
+        expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        expect_content(&r, 0, FILE_BYTES);
+        rig_stop(&r);
+    }
+    const struct {
+        role role;
+        const char *words;
+    } bad[] = {{SERVES_OTHER, "endpoint 1: its model file has other bytes"},
+               {WRONG_HASH, "endpoint 1: its model file has other bytes"},
+               {WRONG_BYTES, "from endpoint 1 is not that of the file that the job wants"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        rig_start(&r, &bad[i].role, 1, n_caches++);
+        expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_FORMAT, bad[i].words);
+        rig_stop(&r);
+    }
+    known_root = (mr_file_hash){{0}};
+}
+
+/* Blocks of another file with the same digest are in the cache: with a known root those that differ are replaced. */
+static void test_root_and_cache(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    rig_start(&r, (role[]){SERVES_OTHER}, 1, cache);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    rig_stop(&r);
+    find_root();
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), MR_FILE_BLOCK_BYTES);
+    assert_int_equal(r.total_bytes, MR_FILE_BLOCK_BYTES);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    known_root = (mr_file_hash){{0}};
 }
 
 /* The file of the only source differs from what the cache holds of the same digest: the block is replaced. */
@@ -683,11 +742,14 @@ static void save(char path[64], const char *name) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fetch),       cmocka_unit_test(test_spread),         cmocka_unit_test(test_goes_on),
-        cmocka_unit_test(test_bad_source),  cmocka_unit_test(test_no_good_source), cmocka_unit_test(test_damaged_block),
-        cmocka_unit_test(test_stale_cache), cmocka_unit_test(test_silence),        cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_patience),    cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_fetch),          cmocka_unit_test(test_spread),
+        cmocka_unit_test(test_goes_on),        cmocka_unit_test(test_bad_source),
+        cmocka_unit_test(test_no_good_source), cmocka_unit_test(test_damaged_block),
+        cmocka_unit_test(test_stale_cache),    cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_bad_requests),   cmocka_unit_test(test_patience),
+        cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
+        cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
+        cmocka_unit_test(test_root_and_cache),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);

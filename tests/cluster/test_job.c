@@ -216,9 +216,13 @@ static void test_prompts_that_are_refused(void **state) {
     desc.n_prompt = 32;
     refuse(&rig, &desc, MR_E_TOO_LONG, "the prompt has 32 tokens and needs room for one more, the context 32");
     job_rig_run(&rig); /* run without a sequence */
+    assert_true(mr_job_row_depth(rig.job) == 0);
     submit(&rig, 1, 3, 13, &l);
     job_rig_run(&rig);
     assert_int_equal(l.n_ids, 13);
+    double depth = mr_job_row_depth(rig.job); /* rows at positions 0, 1, 2 in a step, then one row at each of 3 to 14 */
+    assert_true(depth > 7 && depth < 11);
+    assert_true(mr_job_output_share(rig.job) > 0.8 && mr_job_output_share(rig.job) < 1); /* 1 of 3, then all */
     job_rig_stop(&rig);
 }
 

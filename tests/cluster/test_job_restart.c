@@ -485,7 +485,7 @@ static void test_kept_blocks(void **state) {
         kv_copy copy = {.bits = {0}};
         if (i % 2)
             copy_while_steps_run(&r, &copy);
-        expect_ok(mr_job_settle(r.job, &r.err), &r.err);
+        expect_ok(mr_job_settle(r.job, MR_NEVER, &r.err), &r.err);
         assert_int_equal(mr_job_get_stats(r.job).n_open_steps, 0);
         const mr_epoch_config epoch = next_epoch_with_kv(&r, i % 2 ? &copy : NULL, &kv);
         expect_ok(mr_job_restart(r.job, &epoch, &r.err), &r.err);

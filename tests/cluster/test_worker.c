@@ -91,6 +91,47 @@ static void test_plans(void **state) {
     }
 }
 
+static void names_weights(Millrace__Plan *plan) {
+    static uint8_t root[MR_FILE_HASH_BYTES] = {0xab, 1};
+    plan->weights_root = (ProtobufCBinaryData){.len = sizeof root, .data = root};
+}
+
+/* A rank that knows its weights takes no plan for others. */
+static void test_weights_of_plans(void **state) {
+    (void)state;
+    static const mr_weights_root same = {{0xab, 1}}, other = {{0xab, 2}};
+    const struct {
+        const mr_weights_root *own;
+        bool must_verify;
+        void (*edit)(Millrace__Plan *);
+        const char *text; /* NULL: the plan is taken */
+    } cases[] = {
+        {NULL, false, names_weights, NULL},
+        {&same, false, names_weights, NULL},
+        {&same, true, names_weights, NULL},
+        {&other, false, NULL, NULL},
+        {&other, false, names_weights, "the plan is for weights ab010000..., this rank has ab020000..."},
+        {&same, true, NULL, "the plan names no weights"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bench b;
+        bench_root = cases[i].own;
+        bench_must_verify = cases[i].must_verify;
+        bench_start(&b, 0);
+        bench_plan(&b, 1, cases[i].edit);
+        if (cases[i].text) {
+            bench_expect(&b, MR_E_PROTOCOL, cases[i].text);
+            continue;
+        }
+        bench_ready(&b);
+        bench_shutdown(&b);
+        bench_end(&b);
+        assert_int_equal(b.status, MR_OK);
+    }
+    bench_root = NULL;
+    bench_must_verify = false;
+}
+
 static void test_order_of_messages(void **state) {
     (void)state;
     bench b;
@@ -423,6 +464,7 @@ static void test_neighbour_leaves(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_weights_of_plans),
         cmocka_unit_test(test_order_of_messages),
         cmocka_unit_test(test_malformed_frames),
         cmocka_unit_test(test_other_epochs_are_dropped),

@@ -36,12 +36,17 @@ void bench_model_remove(void) {
     unlink(model_path);
 }
 
+const mr_weights_root *bench_root;
+bool bench_must_verify;
+
 static void run_stage(bench *b, bool (*told_to_end)(void *ctx)) {
     mr_worker_config config = {.model_path = model_path,
                                .channel = b->worker,
                                .coordinator = COORDINATOR,
                                .epoch = EPOCH,
                                .backend = b->backend,
+                               .weights_root = bench_root,
+                               .must_verify = bench_must_verify,
                                .told_to_end = told_to_end};
     b->status = mr_worker_run(&config, &b->err);
     mr_channel_destroy(b->worker);

@@ -10,6 +10,7 @@
 #include "proto/channel_local.h"
 #include "proto/link.h"
 #include "proto/messages.h"
+#include "proto/weights_root.h"
 #include "tests/support/prefix_log.h"
 #include "tests/support/tiny_model.h"
 #include "worker/stage/devices.h"
@@ -42,6 +43,10 @@ typedef struct bench {
     mr_status status; /* what mr_worker_run returned, after bench_end */
     mr_err err;
 } bench;
+
+/* What the workers of benches know of their weights: mr_worker_config. */
+extern const mr_weights_root *bench_root;
+extern bool bench_must_verify;
 
 /* The model's file: N_LAYERS layers. */
 void bench_model_create(void);

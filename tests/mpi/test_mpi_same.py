@@ -292,7 +292,7 @@ class Network(Case):
             self.assertEqual(self.moved(hosts, model, cache), 2)
             self.assertEqual(self.moved(hosts, model, cache), 0)
             self.check_logits(3, model, "--cache-dir", cache, "--no-repack", hosts=hosts)
-            self.check_logits(3, model, "--cache-dir", cache, "--cut", "1,7", hosts=hosts)
+            self.check_logits(3, model, "--cache-dir", cache, "--cut", "1,7", "--verify-weights", hosts=hosts)
 
     def test_parts_on_one_host(self):
         """The others get what they need of each part. Any part may be named."""

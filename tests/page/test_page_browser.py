@@ -115,7 +115,7 @@ class WithFakeServer(Browser):
         page = self.open(server.address)
         ranks = page.locator("#ranks-list span")
         expect(ranks).to_have_text(["rank 0: stage", "rank 1: stage", "rank 2: stage", "rank 3: lost"])
-        expect(page.locator("#ranks-note")).to_have_text("no rank was lost")
+        expect(page.locator("#ranks-note")).to_have_text("a rank without layers was lost")
         expect(page.locator("#ranks-list button:visible")).to_have_count(3)
         page.locator("#ranks-list button").nth(1).click()
         expect(ranks.nth(1)).to_have_text("rank 1: drained")

@@ -4,8 +4,9 @@
 #include "engine/base/clock.h"
 
 const char *fault_name(fault_kind kind) {
-    static const char *const NAMES[FAULT_KINDS] = {"kill",      "cut",     "stop",  "slow",    "corrupt",
-                                                   "no memory", "no file", "drain", "undrain", "cancel"};
+    static const char *const NAMES[FAULT_KINDS] = {
+        "kill",  "cut",     "stop",   "slow",  "corrupt", "no memory",          "no file",
+        "drain", "undrain", "cancel", "forge", "repeat",  "job without memory", "end"};
     return NAMES[kind];
 }
 
@@ -22,8 +23,38 @@ static fault_kind draw_move(rng *r) {
     return rng_below(r, 3) ? FAULT_DRAIN : FAULT_UNDRAIN;
 }
 
+static fault_kind draw_strange(rng *r) {
+    return rng_below(r, 2) ? FAULT_FORGE : FAULT_REPEAT;
+}
+
+static fault_kind draw_of_coordinator(rng *r) {
+    return rng_below(r, 3) ? FAULT_JOB_NO_MEMORY : FAULT_END;
+}
+
 bool faults_with_spares(uint64_t seed) {
     return seed % 4 == 1;
+}
+
+bool faults_with_secret(uint64_t seed) {
+    return seed % 16 == 7;
+}
+
+bool faults_at_coordinator(uint64_t seed) {
+    return seed % 16 == 11;
+}
+
+bool faults_with_little_memory(uint64_t seed) {
+    return seed % 16 == 15;
+}
+
+static fault_kind draw_kind_of(uint64_t seed, rng *r) {
+    if (faults_with_spares(seed) && seed % 8 == 1)
+        return draw_move(r);
+    if (faults_with_secret(seed) && rng_below(r, 2))
+        return draw_strange(r);
+    if (faults_at_coordinator(seed) && rng_below(r, 3) == 0)
+        return draw_of_coordinator(r);
+    return draw_kind(r);
 }
 
 static int64_t draw_amount(rng *r, fault_kind kind) {
@@ -34,6 +65,11 @@ static int64_t draw_amount(rng *r, fault_kind kind) {
         return rng_below(r, 2) ? 2000000 : 100000;
     case FAULT_NO_MEMORY:
         return rng_below(r, 60);
+    case FAULT_JOB_NO_MEMORY:
+        return rng_below(r, 40);
+    case FAULT_FORGE:
+    case FAULT_REPEAT:
+        return rng_below(r, 4);
     default:
         return 0;
     }
@@ -41,7 +77,7 @@ static int64_t draw_amount(rng *r, fault_kind kind) {
 
 static bool spares_its_rank(fault_kind kind) {
     return kind == FAULT_STOP || kind == FAULT_SLOW || kind == FAULT_DRAIN || kind == FAULT_UNDRAIN ||
-           kind == FAULT_CANCEL || kind == FAULT_CORRUPT;
+           kind == FAULT_CANCEL || kind == FAULT_CORRUPT || kind >= FAULT_FORGE;
 }
 
 faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_messages) {
@@ -49,7 +85,7 @@ faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_
     faults all = {.spared = rng_below(&r, n_ranks)};
     int32_t n = 1 + rng_below(&r, FAULTS_MOST);
     for (int32_t i = 0; i < n; i++) {
-        fault f = {.kind = faults_with_spares(seed) && seed % 8 == 1 ? draw_move(&r) : draw_kind(&r)};
+        fault f = {.kind = draw_kind_of(seed, &r)};
         f.rank = rng_below(&r, n_ranks);
         if (f.rank == all.spared && !spares_its_rank(f.kind))
             f.rank = (f.rank + 1) % n_ranks;

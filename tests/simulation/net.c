@@ -62,7 +62,9 @@ struct net {
     bool is_cut[WORLD_MAX_ACTORS];
     int64_t lifeline_ns[WORLD_MAX_ACTORS];
     int32_t wrong_to[WORLD_MAX_ACTORS]; /* by sender; -1: no message is to be wrong */
-    message_list flying;                /* in no order */
+    int32_t more_to[WORLD_MAX_ACTORS];  /* by sender: whose next message comes with another one; -1: nobody's */
+    bool more_is_wrong[WORLD_MAX_ACTORS], more_of_lobby[WORLD_MAX_ACTORS];
+    message_list flying; /* in no order */
     net_counts counts;
     int64_t n_sent;
     endpoint endpoints[WORLD_MAX_ACTORS];
@@ -230,6 +232,23 @@ static mr_status check_post(endpoint *ep, int32_t peer, uint32_t tag, mr_err *er
     return ep->is_dead || ep->lost[peer] ? lost(peer, err) : MR_OK;
 }
 
+/* Sends another message behind m. */
+static void send_more(net *n, const message *m) {
+    message *more = calloc(1, sizeof *more);
+    uint8_t *copy = malloc(m->bytes ? m->bytes : 1);
+    if (!more || !copy)
+        abort();
+    memcpy(copy, m->data, m->bytes);
+    *more = (message){.from = m->from, .to = m->to, .tag = m->tag, .data = copy, .copy = copy, .bytes = m->bytes};
+    more->is_wrong = n->more_is_wrong[m->from];
+    more->number = n->n_sent++;
+    more->due_ns = due_ns(n, more);
+    list_append(&n->flying, more);
+    n->more_to[m->from] = -1;
+    world_note(n->config.world, "another message to endpoint %d with tag %u is on its way", (int)m->to,
+               (unsigned)m->tag);
+}
+
 static mr_status net_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data, size_t bytes,
                                mr_channel_request *out, mr_err *err) {
     endpoint *ep = endpoint_of(ch);
@@ -272,6 +291,8 @@ static mr_status net_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const
     }
     m->due_ns = due_ns(n, m);
     list_append(&n->flying, m);
+    if (n->more_to[ch->self] == peer && (is_of_lobby(tag) || !n->more_of_lobby[ch->self]))
+        send_more(n, m);
     return MR_OK;
 }
 
@@ -461,6 +482,12 @@ void net_corrupt_next(net *n, int32_t from, int32_t to) {
     n->wrong_to[from] = to;
 }
 
+void net_forge_next(net *n, int32_t from, int32_t to, bool of_lobby, bool is_wrong) {
+    n->more_of_lobby[from] = of_lobby;
+    n->more_to[from] = to;
+    n->more_is_wrong[from] = is_wrong;
+}
+
 bool net_is_gone(const net *n, int32_t who) {
     return n->endpoints[who].is_dead || n->is_cut[who];
 }
@@ -579,9 +606,9 @@ net *net_create(const net_config *config) {
     n->n_rare = 200 << rng_below(&n->draws, 5);
     for (int32_t i = 0; i < n_endpoints(n); i++) {
         endpoint *ep = &n->endpoints[i];
-        ep->base = (mr_channel){.ops = &OPS, .self = i, .n_peers = n_endpoints(n)};
+        ep->base = (mr_channel){.ops = &OPS, .self = i, .n_peers = n_endpoints(n), .secret = config->secret};
         ep->net = n;
-        n->wrong_to[i] = -1;
+        n->wrong_to[i] = n->more_to[i] = -1;
         n->lifeline_ns[i] = INT64_MAX;
         for (int32_t k = 0; k < WORLD_MAX_ACTORS; k++)
             ep->news_ns[k] = INT64_MAX;

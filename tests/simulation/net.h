@@ -16,9 +16,10 @@ typedef struct net net;
 typedef struct net_config {
     world *world;
     uint64_t seed;
-    bool is_calm;         /* all messages take the same time, and none is held until its receive is posted */
-    bool ranks_hear;      /* a rank hears of the loss of other ranks; over MPI only the coordinator does */
-    bool sends_may_stick; /* a large send that nobody receives cannot be cancelled, as with Open MPI 4.1 */
+    bool is_calm;            /* all messages take the same time, and none is held until its receive is posted */
+    bool ranks_hear;         /* a rank hears of the loss of other ranks; over MPI only the coordinator does */
+    const mr_secret *secret; /* of all endpoints; NULL: none */
+    bool sends_may_stick;    /* a large send that nobody receives cannot be cancelled, as with Open MPI 4.1 */
     /* Called for each message, before it is sent. May call the functions below. */
     void (*on_send)(void *ctx, int32_t from, int32_t to, uint32_t tag);
     void *ctx;
@@ -37,6 +38,10 @@ void net_kill(net *n, int32_t endpoint);
 void net_cut(net *n, int32_t endpoint);
 /* The next message from one endpoint to another that is not of the lobby arrives with a wrong byte. */
 void net_corrupt_next(net *n, int32_t from, int32_t to);
+
+/* Behind the next message from one endpoint to another, of any link or of the lobby, comes another one: with a wrong
+ * byte, or the same once more. */
+void net_forge_next(net *n, int32_t from, int32_t to, bool of_lobby, bool is_wrong);
 
 /* The endpoint is killed or cut off. */
 bool net_is_gone(const net *n, int32_t endpoint);

@@ -10,6 +10,7 @@
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/session_recut.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
 #include "engine/base/cores.h"
 #include "engine/base/mem.h"
@@ -32,6 +33,7 @@ typedef struct rank {
     mr_lobby_config config;
     int64_t fails_at; /* the allocation that fails; -1: none */
     uint64_t n_allocs;
+    bool is_hurt; /* a fault may end its process */
 } rank;
 
 typedef struct run {
@@ -45,11 +47,15 @@ typedef struct run {
     bool gives_up[SCENARIO_REQUESTS]; /* the client cancels at the next turn */
     faults faults;
     int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
-    bool is_armed;                        /* the job has begun */
-    bool is_over;                         /* and has ended */
+    int64_t job_fails_at;                 /* the allocation of the coordinator that fails; -1: none */
+    uint64_t n_job_allocs;
+    bool job_may_lack_memory; /* one has failed */
+    bool is_armed;            /* the job has begun */
+    bool is_over;             /* and has ended */
     run_result result;
 } run;
 
+static const mr_secret SECRET = {.is_set = true, .bytes = {1, 2, 3}};
 static world the_world;
 static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
 static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
@@ -82,6 +88,16 @@ mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_di
 
 /* --- Faults ------------------------------------------------------------------------------------------------------ */
 
+/* Only allocations of the actor whose turn it is may fail. */
+static void arm(run *r, int32_t actor) {
+    bool is_job = actor == r->world->n_ranks;
+    int64_t fails_at = is_job ? r->job_fails_at : r->ranks[actor].fails_at;
+    if (fails_at < 0)
+        return;
+    *(is_job ? &r->n_job_allocs : &r->ranks[actor].n_allocs) = mr_mem_get_stats().n_allocs;
+    mr_mem_fail_at(fails_at);
+}
+
 static bool spares(const run *r, int32_t idx) {
     return idx == r->faults.spared;
 }
@@ -92,14 +108,32 @@ static void corrupt(run *r, const fault *f) {
     net_corrupt_next(r->net, from, f->to);
 }
 
+/* Amounts 0 and 1: of any link; 2 and 3: of the lobby, from and to the coordinator. */
+static void forge(run *r, const fault *f) {
+    int32_t job = r->world->n_ranks, to = f->to == f->rank || f->amount == 2 ? job : f->to;
+    if (f->amount == 3)
+        net_forge_next(r->net, job, f->rank, true, f->kind == FAULT_FORGE);
+    else
+        net_forge_next(r->net, f->rank, to, f->amount == 2, f->kind == FAULT_FORGE);
+}
+
 static void drain(run *r, int32_t idx, bool drains) {
     mr_err err;
     if (mr_session_drain(&r->session, idx, drains, &err) != MR_OK)
         world_note(r->world, "refused: %s", err.text);
 }
 
+/* Whether a process may end of the fault. */
+static bool hurts(fault_kind kind) {
+    return kind < FAULT_DRAIN;
+}
+
 static void apply(run *r, const fault *f) {
     world_actor *a = &r->world->actors[f->rank];
+    if (hurts(f->kind) && !spares(r, f->rank))
+        r->ranks[f->rank].is_hurt = true;
+    if (f->kind == FAULT_CORRUPT && f->to < r->world->n_ranks && !spares(r, f->to))
+        r->ranks[f->to].is_hurt = true;
     world_note(r->world, "fault: %s, rank %d, to %d, amount %lld", fault_name(f->kind), (int)f->rank, (int)f->to,
                (long long)f->amount);
     switch ((int)f->kind) {
@@ -121,6 +155,8 @@ static void apply(run *r, const fault *f) {
     case FAULT_NO_MEMORY:
         if (r->session.is_loaded) /* before, memory may be too little everywhere, and the job ends */
             r->ranks[f->rank].fails_at = f->amount;
+        if (r->world->current == f->rank)
+            arm(r, f->rank);
         break;
     case FAULT_NO_FILE:
         r->ranks[f->rank].config.model_path = "/nonexistent/model.gguf";
@@ -128,6 +164,21 @@ static void apply(run *r, const fault *f) {
     case FAULT_DRAIN:
     case FAULT_UNDRAIN:
         drain(r, f->rank, f->kind == FAULT_DRAIN);
+        break;
+    case FAULT_FORGE:
+    case FAULT_REPEAT:
+        forge(r, f);
+        break;
+    case FAULT_JOB_NO_MEMORY:
+        if (r->session.is_loaded)
+            r->job_fails_at = f->amount;
+        if (r->world->current == r->world->n_ranks)
+            arm(r, r->world->n_ranks);
+        break;
+    case FAULT_END:
+        if (r->session.is_loaded)
+            session_stand_in_interrupt();
+        world_notify(r->world, r->world->n_ranks);
         break;
     default:
         r->gives_up[f->to] = true;
@@ -170,17 +221,25 @@ static void on_send(void *ctx, int32_t from, int32_t to, uint32_t tag) {
 
 /* --- Ranks ------------------------------------------------------------------------------------------------------- */
 
-/* Only the allocations of the rank whose turn it is may fail. */
 static void turn_begins(void *ctx, int32_t actor) {
-    run *r = ctx;
-    if (actor < r->world->n_ranks && r->ranks[actor].fails_at >= 0) {
-        r->ranks[actor].n_allocs = mr_mem_get_stats().n_allocs;
-        mr_mem_fail_at(r->ranks[actor].fails_at);
-    }
+    arm(ctx, actor);
+}
+
+static void job_pauses(run *r) {
+    mr_mem_fail_at(-1);
+    r->job_fails_at -= (int64_t)(mr_mem_get_stats().n_allocs - r->n_job_allocs);
+    if (r->job_fails_at >= 0)
+        return;
+    world_note(r->world, "an allocation of the coordinator has failed");
+    r->job_may_lack_memory = true;
+    for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
+        r->clients[i].may_lack_memory = true;
 }
 
 static void turn_pauses(void *ctx, int32_t actor) {
     run *r = ctx;
+    if (actor == r->world->n_ranks && r->job_fails_at >= 0)
+        job_pauses(r);
     if (actor >= r->world->n_ranks || r->ranks[actor].fails_at < 0)
         return;
     rank *k = &r->ranks[actor];
@@ -201,7 +260,7 @@ static void run_rank(void *ctx) {
     mr_status status = mr_lobby_run(&k->config, &abandoned, &err);
     if (status != MR_OK && !net_is_gone(r->net, k->idx) && !r->is_over) {
         world_note(r->world, "the process ends: %s", err.text);
-        if (spares(r, k->idx))
+        if (!k->is_hurt)
             world_fail(r->world, "a rank that no fault has met ends: %s", err.text);
         net_kill(r->net, k->idx);
     }
@@ -245,6 +304,30 @@ static void note_recovery(void *ctx, bool begins) {
     world_note(r->world, "recovery %d begins", (int)r->result.n_recoveries);
 }
 
+static bool has_drawn_faults(const run_config *c) {
+    return !c->is_calm && c->kill_at == 0 && c->slow_times == 0;
+}
+
+/* Messages are forged with a slow rank, too. */
+static bool has_secret(const run_config *c) {
+    bool draws = has_drawn_faults(c) || (c->slow_times > 0 && c->has_faults);
+    return draws && faults_with_secret(c->seed);
+}
+
+/* Enough for the first plan. */
+static void give_little_memory(run *r, rng *draws) {
+    const mr_plan *plan = &r->session.plan;
+    int32_t budgets[WORLD_MAX_RANKS];
+    for (int32_t i = 0; i < WORLD_MAX_RANKS; i++)
+        budgets[i] = rng_below(draws, 3);
+    for (int32_t i = 0; i < plan->n_stages; i++) {
+        int32_t n = plan->stages[i].last - plan->stages[i].first;
+        int32_t *budget = &budgets[plan->stages[i].rank];
+        *budget = *budget > n ? *budget : n;
+    }
+    session_stand_in_memory(budgets, (int64_t)rng_below(draws, 20) * MR_NS_PER_S);
+}
+
 static void session_begin(run *r, rng *draws) {
     mr_session *s = &r->session;
     const tiny_model *model = scenarios_model();
@@ -261,12 +344,14 @@ static void session_begin(run *r, rng *draws) {
     int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
     must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
     must(r, mr_session_size_again(s, &err), &err);
-    if (r->config->slow_times == 0 && faults_with_spares(r->config->seed))
-        session_stand_in_spares(s->cluster.n_ranks - n_stages);
+    if (has_drawn_faults(r->config) && faults_with_little_memory(r->config->seed))
+        give_little_memory(r, draws);
     if (r->config->slow_times > 0) {
         slow_rank_plan();
         r->result.slow_layers_first = slow_rank_layers();
     }
+    if (faults_with_spares(r->config->seed))
+        session_stand_in_spares(s->cluster.n_ranks - s->plan.n_stages);
     must(r, session_recovery_init(s, &err), &err);
     must(r, mr_roll_call_create(mr_session_cluster_channel(&s->cluster), s->cluster.n_ranks, &s->cluster.roll, &err),
          &err);
@@ -292,7 +377,8 @@ static void job_begin_with(run *r) {
                                   .recover = s->recovery.is_on ? session_recover : NULL,
                                   .wants_restart = s->recovery.is_on ? session_wants_restart : NULL,
                                   .on_step_sums = s->recovery.recut ? session_recut_add : NULL,
-                                  .recover_ctx = s};
+                                  .recover_ctx = s,
+                                  .interrupted = session_stand_in_interrupted};
     must(r, mr_job_create(&config, &s->job, &err), &err);
     s->is_loaded = true;
     if (s->recovery.is_on && s->epoch == 1) /* as the session does */
@@ -321,9 +407,26 @@ static int64_t serve_clients(run *r, bool *out_all) {
 
 static void check_ledger(run *r) {
     mr_err err;
+    bool waits = mr_session_is_starved(&r->session);
+    r->result.has_waited = r->result.has_waited || waits;
+    if (waits)
+        return;
     if (!r->session.job->epoch.links)
         world_fail(r->world, "a turn has ended without an epoch");
     must(r, mr_ledger_check(r->session.job->epoch.ledger, &err), &err);
+}
+
+/* Whether the job ends early, in order: clients hear no more. */
+static bool ends_job(run *r, mr_status status) {
+    if (r->job_fails_at >= 0) /* the failed allocation may be one of this turn */
+        job_pauses(r);
+    if (!(status == MR_E_CANCELLED && session_stand_in_interrupted()) &&
+        !(status != MR_OK && r->job_may_lack_memory)) /* what it met before may be its error */
+        return false;
+    for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
+        r->clients[i].is_cancelled = r->clients[i].is_cancelled || !scenario_has_ended(&r->clients[i]);
+    r->result.has_ended_early = true;
+    return true;
 }
 
 /* Turns until nothing is under way; the last steps may still be, and ranks may be lost meanwhile. */
@@ -335,7 +438,10 @@ static void run_turns(run *r) {
         int64_t next_ns = serve_clients(r, &all);
         if (all && mr_journal_count(job->journal) == 0)
             break;
-        must(r, mr_job_turn(job, all ? r->world->now_ns + MR_NS_PER_MS : next_ns, &err), &err);
+        mr_status status = mr_job_turn(job, all ? r->world->now_ns + MR_NS_PER_MS : next_ns, &err);
+        if (ends_job(r, status))
+            return;
+        must(r, status, &err);
         check_ledger(r);
     }
     mr_job_stats stats = mr_job_get_stats(job);
@@ -413,12 +519,14 @@ run_result run_one(const run_config *config) {
     if (!r)
         exit(1);
     r->config = config;
+    r->job_fails_at = -1;
     r->world = &the_world;
     name_run(config, name);
     world_init(r->world, name, config->seed, n_ranks, config->traces, config->digests);
     r->net = net_create(&(net_config){.world = r->world,
                                       .seed = config->seed,
                                       .is_calm = config->is_calm,
+                                      .secret = has_secret(config) ? &SECRET : NULL,
                                       .ranks_hear = rng_below(&draws, 2) == 0,
                                       .sends_may_stick = rng_below(&draws, 4) == 0,
                                       .on_send = on_send,

@@ -28,6 +28,8 @@ typedef struct run_result {
     int64_t n_events, n_messages, n_sent_by_victim;
     int32_t n_recoveries, n_faults[FAULT_KINDS], n_stuck;
     int32_t n_kv_kept, n_kv_ahead; /* recoveries after which KV blocks went on; of these, with some copied before */
+    bool has_waited;               /* the job, for memory */
+    bool has_ended_early;          /* the coordinator had too little memory, or the job was told to end */
     int32_t most_requests, most_waiting;
     int32_t slow_layers_first, slow_layers_last; /* of the slow rank: in the first plan, and in the last one */
 } run_result;

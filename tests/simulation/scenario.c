@@ -234,7 +234,8 @@ void scenario_submit(int32_t number, int32_t i, mr_job *job, scenario_client *c)
     desc.prompt_ids = ids;
     desc.n_prompt = c->n_prompt = fill_prompt(number, i, ids);
     c->job = job;
-    if (mr_job_submit(job, &desc, &c->sequence, &err) != MR_OK)
+    mr_status status = mr_job_submit(job, &desc, &c->sequence, &err);
+    if (status != MR_OK && !(status == MR_E_NO_MEMORY && c->may_lack_memory)) /* else it is submitted again */
         world_fail(c->world, "a sequence was refused: %s", err.text);
 }
 

@@ -13,16 +13,40 @@ static world *the_world;
 static net *the_net;
 static mr_channel *coordinator;
 static int32_t n_spares;
+static bool is_interrupted;
+static struct {
+    bool is_little;
+    int32_t budgets[WORLD_MAX_RANKS]; /* layers */
+    int64_t wait_ns, comes_ns;        /* comes_ns: when there is enough; 0: nothing was refused yet */
+} memory;
 
 void session_stand_in(world *w, net *n) {
     the_world = w;
     the_net = n;
     coordinator = n ? net_open(n, w->n_ranks) : NULL;
     n_spares = 0;
+    is_interrupted = false;
+    memory.is_little = false;
 }
 
 void session_stand_in_spares(int32_t n) {
     n_spares = n;
+}
+
+void session_stand_in_memory(const int32_t budgets[WORLD_MAX_RANKS], int64_t wait_ns) {
+    memory.is_little = true;
+    memory.wait_ns = wait_ns;
+    memory.comes_ns = 0;
+    for (int32_t i = 0; i < WORLD_MAX_RANKS; i++)
+        memory.budgets[i] = budgets[i];
+}
+
+void session_stand_in_interrupt(void) {
+    is_interrupted = true;
+}
+
+bool session_stand_in_interrupted(void) {
+    return is_interrupted;
 }
 
 /* --- Ranks ------------------------------------------------------------------------------------------------------- */
@@ -46,7 +70,7 @@ const mr_rank_info *mr_session_cluster_rank(const mr_session_cluster *c, int32_t
 }
 
 bool mr_interrupt_seen(void) {
-    return false;
+    return is_interrupted;
 }
 
 mr_channel *mr_session_cluster_channel(mr_session_cluster *c) {
@@ -91,14 +115,23 @@ void mr_session_take_ways(mr_session *s, const mr_job *job) {
 }
 
 mr_status mr_session_check_memory(const mr_session *s, uint64_t *out_missing_bytes, mr_err *err) {
-    (void)s;
-    (void)err;
     *out_missing_bytes = 0;
-    return MR_OK;
+    if (!memory.is_little || (memory.comes_ns != 0 && the_world->now_ns >= memory.comes_ns))
+        return MR_OK;
+    for (int32_t i = 0; i < s->plan.n_stages; i++) {
+        const mr_plan_stage *stage = &s->plan.stages[i];
+        int32_t missing = stage->last - stage->first - memory.budgets[stage->rank];
+        *out_missing_bytes += missing > 0 ? (uint64_t)missing : 0;
+    }
+    if (*out_missing_bytes == 0)
+        return MR_OK;
+    memory.comes_ns = memory.comes_ns ? memory.comes_ns : the_world->now_ns + memory.wait_ns;
+    return mr_err_set(err, MR_E_NO_MEMORY, "simulated ranks lack memory for %d layers", (int)*out_missing_bytes);
 }
 
 /* Stages of no bytes: a spare has room for all of them. */
 mr_status mr_session_size_again(mr_session *s, mr_err *err) {
+    mr_free(s->sizes);
     s->sizes = mr_alloc_array((size_t)s->plan.n_stages, sizeof *s->sizes);
     return s->sizes ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for sizes");
 }

@@ -13,5 +13,10 @@
 void session_stand_in(world *w, net *n);
 /* How many spares the options want from now on. */
 void session_stand_in_spares(int32_t n);
+/* How many layers each rank has memory for, until wait_ns have passed since a plan was refused for that. */
+void session_stand_in_memory(const int32_t budgets[WORLD_MAX_RANKS], int64_t wait_ns);
+/* The job is told to end. */
+void session_stand_in_interrupt(void);
+bool session_stand_in_interrupted(void);
 
 #endif

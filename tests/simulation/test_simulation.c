@@ -24,12 +24,14 @@ enum { DAILY_SEEDS = 2200, DAILY_S = 100, TWICE = 20, SLOW_SEEDS = 100 };
 static const struct {
     uint64_t seed;
     const char *scenario;
-} REGRESSIONS[] = {{164, "mixed"},      {414, "logits"},    {762, "shared"},
-                   {2499, "preempted"}, {6506, "mirostat"}, {310268, "preempted"}};
+} REGRESSIONS[] = {{164, "mixed"},      {414, "logits"},        {762, "shared"},    {2499, "preempted"},
+                   {6506, "mirostat"},  {310268, "preempted"},  {4247, "decode"},   {6655, "prefill"},
+                   {1012157, "shared"}, {1027457, "preempted"}, {1033759, "decode"}};
 
 typedef struct totals {
     int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck, n_kv_kept,
         n_kv_ahead;
+    int64_t n_waited, n_ended_early;
     int32_t most_requests, most_waiting;
 } totals;
 
@@ -48,6 +50,8 @@ static void add(totals *t, const run_result *r) {
     t->n_stuck += r->n_stuck;
     t->n_kv_kept += r->n_kv_kept;
     t->n_kv_ahead += r->n_kv_ahead;
+    t->n_waited += r->has_waited;
+    t->n_ended_early += r->has_ended_early;
     for (int i = 0; i < FAULT_KINDS; i++)
         t->n_faults[i] += r->n_faults[i];
     t->most_requests = r->most_requests > t->most_requests ? r->most_requests : t->most_requests;
@@ -61,8 +65,10 @@ static void print_totals(const totals *t, double took_s) {
            (long long)t->n_with_recovery, (long long)t->n_kv_kept, (long long)t->n_kv_ahead);
     for (int i = 0; i < FAULT_KINDS; i++)
         printf("%s%s %lld", i ? ", " : "faults: ", fault_name((fault_kind)i), (long long)t->n_faults[i]);
-    printf("\nat most %d requests of an endpoint, %d messages without a receive; %lld sends stuck\n",
-           (int)t->most_requests, (int)t->most_waiting, (long long)t->n_stuck);
+    printf("\n%lld runs waited for memory, %lld ended early; at most %d requests of an endpoint, %d messages without a "
+           "receive; %lld sends stuck\n",
+           (long long)t->n_waited, (long long)t->n_ended_early, (int)t->most_requests, (int)t->most_waiting,
+           (long long)t->n_stuck);
 }
 
 static int32_t scenario_of(const char *name) {

@@ -6,10 +6,23 @@
 #include <nettle/sha2.h>
 #include <stdio.h>
 
+#include "engine/base/le.h"
+
 void mr_file_hash_of(const void *data, size_t bytes, mr_file_hash *out) {
     struct sha256_ctx ctx;
     sha256_init(&ctx);
     sha256_update(&ctx, bytes, data);
+    sha256_digest(&ctx, sizeof out->bytes, out->bytes);
+}
+
+void mr_file_root_of(uint64_t bytes, const mr_file_hash *hashes, mr_file_hash *out) {
+    uint8_t size[sizeof bytes];
+    struct sha256_ctx ctx;
+    mr_store_le64(size, bytes);
+    sha256_init(&ctx);
+    sha256_update(&ctx, sizeof size, size);
+    for (uint64_t i = 0; i < mr_file_n_blocks(bytes); i++)
+        sha256_update(&ctx, sizeof hashes[i].bytes, hashes[i].bytes);
     sha256_digest(&ctx, sizeof out->bytes, out->bytes);
 }
 

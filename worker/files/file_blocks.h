@@ -27,6 +27,8 @@ typedef enum mr_file_answer {
 enum { MR_FILE_HASH_TEXT = 17 };
 
 void mr_file_hash_of(const void *data, size_t bytes, mr_file_hash *out);
+/* The root of a file of so many bytes (worker/files/file_root.h). hashes: of all its blocks. */
+void mr_file_root_of(uint64_t bytes, const mr_file_hash *hashes, mr_file_hash *out);
 /* Writes the first 8 bytes of the hash in hexadecimal digits, for messages. Returns out. */
 const char *mr_file_hash_text(const mr_file_hash *h, char out[MR_FILE_HASH_TEXT]);
 

@@ -1,8 +1,9 @@
 /* worker/files/file_client.c - the loop of a fetch. Each block goes through the states idle, no hash, hash asked,
  * missing, asked, here. A round takes the answers of every source, then sends requests up to a limit for each source. A
- * source that fails is dropped, and its open requests go to other sources. */
+ * source that fails is dropped, and its open requests go to other sources. Where the root of a part is known, one
+ * source first gives the hashes of all blocks of the part, which have to make the root. */
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/files/file_client.h"
+#include "worker/files/file_client_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,62 +13,17 @@
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "proto/link.h"
-#include "worker/files/file_cache.h"
 
 _Static_assert((int)MR_GGUF_PART_ALIGN == (int)MR_FILE_BLOCK_BYTES, "a part begins with a block");
 
 enum {
-    HASHES_AT_ONCE = 16,
     MAX_HASH_REQUESTS = 3,  /* open requests to one source */
     MAX_BLOCK_REQUESTS = 8, /* open requests to one source */
     MAX_REFUSAL_BYTES = 400,
-    NOBODY = -1,
     WARNING_SHARE = 10, /* the warning comes after 1 / WARNING_SHARE of patience_ns */
 };
 static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
                      DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
-
-typedef enum block_state {
-    BLOCK_IDLE,       /* not part of this fetch */
-    BLOCK_NO_HASH,    /* the hash has to be requested */
-    BLOCK_HASH_ASKED, /* the hash is requested from source `asked` */
-    BLOCK_MISSING,    /* the hash is known, the block has to be requested */
-    BLOCK_ASKED,      /* the block is requested from source `asked` */
-    BLOCK_HERE,       /* the block is in the cache */
-} block_state;
-
-typedef struct block {
-    mr_file_hash hash;
-    uint8_t state;
-    int8_t asked, hashed_by; /* indices of sources, or NOBODY */
-    uint8_t failed;          /* bit mask of the sources whose block did not match the hash */
-} block;
-
-typedef struct source {
-    int32_t rank;
-    mr_inbox *in; /* NULL: the source was dropped, or the links are closed */
-    mr_outbox *out;
-    int32_t n_hash_requests, n_block_requests; /* open requests */
-    int64_t heard_ns;               /* time of the last answer, or of the last moment without open requests */
-    bool warned;                    /* the log has named this source as silent in this fetch */
-    uint64_t next_hash, next_block; /* no block before this index is to be requested from this source */
-} source;
-
-struct mr_file_client {
-    mr_file_client_config config;
-    mr_file_cache *cache;
-    mr_file_part *parts; /* [n_parts]: where config.parts points; sources that were dropped are left out */
-    uint64_t file_bytes, n_blocks;
-    block *blocks; /* [n_blocks] */
-    /* Of the part that is fetched: its blocks, how many of them the fetch still lacks, and its sources. */
-    uint64_t first, end, n_missing;
-    source sources[MR_MAX_PART_SOURCES];
-    int32_t n_sources, n_live; /* n_live: sources with open links */
-    uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
-    uint64_t done_bytes, total_bytes, moved_bytes;
-    mr_status lost; /* error of the source that was dropped last */
-    mr_err lost_text;
-};
 
 /* Lays the parts out, and marks the blocks of those that are on this host. */
 static mr_status lay_out(mr_file_client *c, mr_err *err) {
@@ -143,7 +99,7 @@ uint64_t mr_file_client_moved_bytes(const mr_file_client *c) {
     return c->moved_bytes;
 }
 
-static size_t block_bytes(const mr_file_client *c, uint64_t idx) {
+size_t file_client_block_bytes(const mr_file_client *c, uint64_t idx) {
     return mr_file_block_bytes(c->file_bytes, idx);
 }
 
@@ -177,8 +133,8 @@ static mr_status open_sources(mr_file_client *c, const mr_file_part *part, mr_er
     return status;
 }
 
-static mr_status send_request(mr_file_client *c, source *s, Millrace__FileRequest__What what, uint64_t first,
-                              uint32_t n, bool *out_sent, mr_err *err) {
+mr_status file_client_send_request(mr_file_client *c, source *s, Millrace__FileRequest__What what, uint64_t first,
+                                   uint32_t n, bool *out_sent, mr_err *err) {
     Millrace__FileRequest request = MILLRACE__FILE_REQUEST__INIT;
     request.what = what;
     request.first_block = first;
@@ -194,14 +150,14 @@ static void close_sources(mr_file_client *c) {
     int64_t deadline = mr_clock_now_ns() + FLUSH_NS;
     for (int32_t i = 0; i < c->n_sources; i++) {
         source *s = &c->sources[i];
-        if (s->out && send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__NO_MORE, 0, 0, &sent, &ignored) == MR_OK)
+        if (s->out &&
+            file_client_send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__NO_MORE, 0, 0, &sent, &ignored) == MR_OK)
             mr_outbox_flush(s->out, deadline);
         close_source(c, s);
     }
 }
 
-/* Makes every source search for missing blocks from `first` on again. */
-static void look_again(mr_file_client *c, uint64_t first) {
+void file_client_look_again(mr_file_client *c, uint64_t first) {
     for (int32_t i = 0; i < c->n_sources; i++)
         c->sources[i].next_block = c->sources[i].next_block < first ? c->sources[i].next_block : first;
 }
@@ -223,6 +179,8 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
     if (status != MR_E_PEER_LOST) /* the text of MR_E_PEER_LOST has the name already */
         mr_err_prefix(&c->lost_text, "%s", mr_channel_peer_name(c->config.channel, c->sources[idx].rank, name));
     mr_log_write(MR_LOG_DEBUG, "worker", "the fetch of the model file goes on without a source: %s", c->lost_text.text);
+    if (c->n_unknown > 0 && idx == file_client_first_live(c))
+        file_client_begin_proof(c);
     close_source(c, &c->sources[idx]);
     leave_out(c, c->sources[idx].rank);
     for (uint64_t i = c->first; i < c->end; i++) {
@@ -232,47 +190,23 @@ static void drop_source(mr_file_client *c, int32_t idx, mr_status status, const 
             continue;
         b->state = b->state == BLOCK_ASKED ? BLOCK_MISSING : BLOCK_NO_HASH;
     }
-    look_again(c, c->first);
+    file_client_look_again(c, c->first);
     for (int32_t i = 0; i < c->n_sources; i++)
         c->sources[i].next_hash = c->first;
 }
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
 
-static mr_status unexpected(const mr_frame *f, mr_err *err) {
+mr_status file_client_unexpected(const mr_frame *f, mr_err *err) {
     return mr_err_set(err, MR_E_PROTOCOL,
                       "an answer of kind %" PRIu32 " with %" PRIu64 " bytes for block %" PRIu64
                       ", which was not asked for",
                       f->type, f->payload_bytes, f->step);
 }
 
-static void note_here(mr_file_client *c, block *b) {
+void file_client_note_here(mr_file_client *c, block *b) {
     b->state = BLOCK_HERE;
     c->n_missing--;
-}
-
-static mr_status take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, const uint8_t *payload, mr_err *err) {
-    if (f->rows == 0 || f->rows > MR_MAX_FILE_HASHES || f->payload_bytes != (uint64_t)f->rows * sizeof(mr_file_hash) ||
-        f->step >= c->n_blocks || f->rows > c->n_blocks - f->step)
-        return unexpected(f, err);
-    for (uint32_t i = 0; i < f->rows; i++) {
-        block *b = &c->blocks[f->step + i];
-        if (b->state != BLOCK_HASH_ASKED || b->asked != idx)
-            return unexpected(f, err);
-        memcpy(&b->hash, payload + i * sizeof b->hash, sizeof b->hash);
-        if (!mr_file_hash_known(&b->hash)) /* zeros: in the cache they mean that the block is absent */
-            return mr_err_set(err, MR_E_PROTOCOL, "no hash for block %" PRIu64, f->step + i);
-        bool was_listed = mr_file_cache_lists(c->cache, f->step + i);
-        b->hashed_by = (int8_t)idx;
-        b->state = BLOCK_MISSING;
-        if (mr_file_cache_has(c->cache, f->step + i, &b->hash))
-            note_here(c, b);
-        else if (was_listed)
-            c->total_bytes += block_bytes(c, f->step + i); /* damaged or of another file; note_needs did not count it */
-    }
-    c->sources[idx].n_hash_requests--;
-    look_again(c, f->step);
-    return MR_OK;
 }
 
 /* Notes a block that does not match its hash. MR_OK: another source can be asked for the block. */
@@ -285,14 +219,20 @@ static mr_status note_damaged(mr_file_client *c, int32_t idx, uint64_t block_idx
     b->state = BLOCK_MISSING;
     for (int32_t i = 0; i < c->n_sources; i++)
         others = others || (c->sources[i].in && !(b->failed >> i & 1));
-    look_again(c, block_idx);
+    file_client_look_again(c, block_idx);
     mr_channel_peer_name(c->config.channel, c->sources[idx].rank, giver);
-    mr_channel_peer_name(c->config.channel, c->sources[b->hashed_by].rank, hasher);
+    const char *of = "the one that it announced", *hint = "its file was changed meanwhile";
+    if (b->hashed_by == NOBODY) {
+        of = "that of the file that the job wants";
+    } else if (b->hashed_by != idx) {
+        mr_channel_peer_name(c->config.channel, c->sources[b->hashed_by].rank, hasher);
+        of = hasher;
+        hint = "their files differ: copy the same one to both";
+    }
     mr_status status = mr_err_set(
         err, MR_E_FORMAT, "block %" PRIu64 " of the model file (SHA-256 %s...) from %s is not %s%s (%s...); hint: %s",
-        block_idx, mr_file_hash_text(found, is), giver, b->hashed_by == idx ? "the one that it announced" : "that of ",
-        b->hashed_by == idx ? "" : hasher, mr_file_hash_text(&b->hash, should),
-        b->hashed_by == idx ? "its file was changed meanwhile" : "their files differ: copy the same one to both");
+        block_idx, mr_file_hash_text(found, is), giver, of == hasher ? "that of " : "", of,
+        mr_file_hash_text(&b->hash, should), hint);
     if (!others)
         return status;
     mr_log_write(MR_LOG_WARN, "worker", "%s", err->text);
@@ -304,10 +244,10 @@ static mr_status take_block(mr_file_client *c, int32_t idx, const mr_frame *f, c
                             mr_err *err) {
     mr_file_hash found;
     if (f->step >= c->n_blocks)
-        return unexpected(f, err);
+        return file_client_unexpected(f, err);
     block *b = &c->blocks[f->step];
-    if (b->state != BLOCK_ASKED || b->asked != idx || f->payload_bytes != block_bytes(c, f->step))
-        return unexpected(f, err);
+    if (b->state != BLOCK_ASKED || b->asked != idx || f->payload_bytes != file_client_block_bytes(c, f->step))
+        return file_client_unexpected(f, err);
     c->sources[idx].n_block_requests--;
     c->moved_bytes += f->payload_bytes;
     *out_fatal = true;
@@ -318,7 +258,7 @@ static mr_status take_block(mr_file_client *c, int32_t idx, const mr_frame *f, c
     if (status != MR_OK)
         return status;
     c->done_bytes += f->payload_bytes;
-    note_here(c, b);
+    file_client_note_here(c, b);
     return MR_OK;
 }
 
@@ -344,11 +284,11 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
         if (f.row_bytes != c->fetch)
             status = MR_OK;
         else if (f.type == MR_FILE_ANSWER_HASHES)
-            status = take_hashes(c, idx, &f, payload, err);
+            status = file_client_take_hashes(c, idx, &f, payload, err);
         else if (f.type == MR_FILE_ANSWER_BLOCK)
             status = take_block(c, idx, &f, payload, out_fatal, err);
         else
-            status = f.type == MR_FILE_ANSWER_REFUSAL ? refused(&f, payload, err) : unexpected(&f, err);
+            status = f.type == MR_FILE_ANSWER_REFUSAL ? refused(&f, payload, err) : file_client_unexpected(&f, err);
         if (status != MR_OK)
             return status;
         *out_fatal = false;
@@ -361,25 +301,6 @@ static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *o
 }
 
 /* --- Requests ---------------------------------------------------------------------------------------------------- */
-
-/* Requests the hashes of the next run of blocks without a hash. */
-static mr_status ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_sent, mr_err *err) {
-    source *s = &c->sources[idx];
-    uint32_t n = 0;
-    while (s->next_hash < c->end && c->blocks[s->next_hash].state != BLOCK_NO_HASH)
-        s->next_hash++;
-    while (n < HASHES_AT_ONCE && s->next_hash + n < c->end && c->blocks[s->next_hash + n].state == BLOCK_NO_HASH)
-        n++;
-    if (n == 0)
-        return MR_OK;
-    mr_status status = send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__HASHES, s->next_hash, n, out_sent, err);
-    for (uint32_t i = 0; *out_sent && i < n; i++) {
-        c->blocks[s->next_hash + i].state = BLOCK_HASH_ASKED;
-        c->blocks[s->next_hash + i].asked = (int8_t)idx;
-    }
-    s->n_hash_requests += *out_sent;
-    return status;
-}
 
 /* Whether to request a missing block from this source. Not if the source has sent a wrong block before, and not if the
  * hash came from the same source while another source can be asked. */
@@ -398,7 +319,8 @@ static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, m
         s->next_block++;
     if (s->next_block == c->end)
         return MR_OK;
-    mr_status status = send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__BLOCK, s->next_block, 1, out_sent, err);
+    mr_status status =
+        file_client_send_request(c, s, MILLRACE__FILE_REQUEST__WHAT__BLOCK, s->next_block, 1, out_sent, err);
     if (*out_sent) {
         c->blocks[s->next_block].state = BLOCK_ASKED;
         c->blocks[s->next_block].asked = (int8_t)idx;
@@ -421,7 +343,7 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
     while (status == MR_OK && sent) {
         sent = false;
         if (s->n_hash_requests < MAX_HASH_REQUESTS)
-            status = ask_for_hashes(c, idx, &sent, err);
+            status = file_client_ask_for_hashes(c, idx, &sent, err);
         if (status == MR_OK && !sent && s->n_block_requests < MAX_BLOCK_REQUESTS)
             status = ask_for_block(c, idx, &sent, err);
     }
@@ -433,9 +355,11 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
 /* Marks the blocks of the ranges, and checks that the file system has room for them. */
 static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int32_t n, mr_err *err) {
     c->done_bytes = c->total_bytes = 0;
-    for (uint64_t i = 0; i < c->n_blocks; i++)
+    for (uint64_t i = 0; i < c->n_blocks; i++) {
+        c->blocks[i].is_due = false;
         if (c->blocks[i].state != BLOCK_HERE)
             c->blocks[i].state = BLOCK_IDLE; /* a failed fetch leaves other states behind */
+    }
     for (int32_t r = 0; r < n; r++) {
         if (ranges[r].bytes == 0)
             continue;
@@ -445,9 +369,13 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
         for (uint64_t i = ranges[r].at / MR_FILE_BLOCK_BYTES; i <= last; i++) {
             if (c->blocks[i].state != BLOCK_IDLE)
                 continue;
-            c->blocks[i] = (block){.state = BLOCK_NO_HASH, .asked = NOBODY, .hashed_by = NOBODY};
+            c->blocks[i] = (block){.hash = c->blocks[i].hash, /* of a part that is proven, it stays known */
+                                   .state = BLOCK_NO_HASH,
+                                   .asked = NOBODY,
+                                   .hashed_by = NOBODY,
+                                   .is_due = true};
             if (!mr_file_cache_lists(c->cache, i))
-                c->total_bytes += block_bytes(c, i);
+                c->total_bytes += file_client_block_bytes(c, i);
         }
     }
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
@@ -511,16 +439,21 @@ static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
 }
 
 /* Fetches the marked blocks of a part. *any: there were some. */
-static mr_status fetch_part(mr_file_client *c, const mr_file_part *part, const mr_file_wait *wait, bool *any,
-                            mr_err *err) {
+static mr_status fetch_part(mr_file_client *c, mr_file_part *part, const mr_file_wait *wait, bool *any, mr_err *err) {
+    c->part = part;
     c->first = part->first_block;
     c->end = part->end_block;
-    c->n_missing = 0;
+    c->n_missing = c->n_unknown = 0;
     for (uint64_t i = c->first; i < c->end; i++)
-        c->n_missing += c->blocks[i].state == BLOCK_NO_HASH;
+        c->n_missing += c->blocks[i].is_due;
+    for (uint64_t i = c->first; i < c->end && part->is_proven; i++)
+        if (c->blocks[i].is_due)
+            file_client_note_hash(c, i);
     if (c->n_missing == 0)
         return MR_OK;
     *any = true;
+    if (mr_file_hash_known(&part->root) && !part->is_proven)
+        file_client_begin_proof(c);
     mr_status status = open_sources(c, part, err);
     if (status == MR_OK)
         status = run(c, wait, err);

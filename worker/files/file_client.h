@@ -2,7 +2,7 @@
  * it (worker/files/file_server.h). Parts are fetched one after the other, so that few sources send at a time. Blocks go
  * into the cache (worker/files/file_cache.h), whose file is read like the original. With several sources, the hash of a
  * block comes from one source and the block from another source. In this way the client notices files that differ, and
- * asks another source for a damaged block.
+ * asks another source for a damaged block. Of a part whose root is known, no byte is taken that is not of that root.
  * Owns:    the cache, and during a fetch a link with each source. Borrows: the channel, the server.
  * Threads: that of the channel. fetch returns when all blocks are in the cache file; the disk may still be writing.
  * Errors:  of the last source, with the name of its rank: MR_E_PEER_LOST, MR_E_FORMAT (a block does not match its
@@ -15,13 +15,16 @@
 #include "engine/base/status.h"
 #include "proto/channel.h"
 #include "proto/limits.h"
+#include "worker/files/file_blocks.h"
 #include "worker/files/file_server.h"
 
 typedef struct mr_file_part {
     uint64_t bytes, header_bytes;         /* header_bytes: in front of the tensors */
     int32_t sources[MR_MAX_PART_SOURCES]; /* ranks */
     int32_t n_sources;                    /* 0: the part is on this host */
-    uint64_t first_block, end_block;      /* set by the client */
+    mr_file_hash root;                    /* of its bytes (mr_file_root_of); all zero: not known */
+    uint64_t first_block, end_block;      /* set by the client, like the next one */
+    bool is_proven;                       /* the hashes of all blocks are known, and make the root */
 } mr_file_part;
 
 typedef struct mr_file_client_config {

@@ -28,6 +28,7 @@ enum {
     HEADER_BYTES = 24,
     SUM_BYTES = 8,
     MAX_THREADS = 4,
+    KEEP_BLOCKS = 4096, /* after so many, the hashes are kept */
 };
 
 typedef enum block_state { BLOCK_UNKNOWN, BLOCK_WANTED, BLOCK_BUSY, BLOCK_KNOWN } block_state;
@@ -44,8 +45,9 @@ struct mr_file_hashes {
     uint8_t *states;            /* [n_blocks]: block_state */
     mr_file_hash *hashes;       /* [n_blocks] */
     uint64_t n_wanted, look_at; /* no block before look_at is wanted */
-    bool stop, computed;        /* computed: some hashes are not in the kept file yet */
-    mr_status status;           /* the first error of reading */
+    uint64_t n_computed;        /* hashes that were not in the kept file at first */
+    bool stop;
+    mr_status status; /* the first error of reading */
     mr_err err;
 };
 
@@ -100,9 +102,8 @@ static void take_kept(mr_file_hashes *h) {
 
 /* Writes the kept file. Several ranks of a host may do so at the same time: each rank writes a temporary file, and the
  * last rename wins. */
-static void keep(mr_file_hashes *h) {
+static void keep(const mr_file_hashes *h) {
     size_t bytes = kept_bytes(h), name_bytes = strlen(h->kept_path) + 8;
-    take_kept(h);
     uint8_t *data = mr_alloc(bytes);
     char *temporary = mr_alloc(name_bytes);
     int fd = -1;
@@ -161,7 +162,9 @@ static void compute(void *ctx) {
         mr_mutex_lock(&h->lock);
         h->hashes[idx] = hash;
         h->states[idx] = status == MR_OK ? BLOCK_KNOWN : BLOCK_UNKNOWN;
-        h->computed = h->computed || status == MR_OK;
+        h->n_computed += status == MR_OK;
+        if (status == MR_OK && h->n_computed % KEEP_BLOCKS == 0 && h->kept_path)
+            keep(h); /* a process that is killed has not hashed in vain */
         if (status != MR_OK && h->status == MR_OK) {
             h->status = status;
             h->err = err;
@@ -278,8 +281,10 @@ void mr_file_hashes_close(mr_file_hashes *h) {
     mr_mutex_unlock(&h->lock);
     for (int32_t i = 0; i < h->n_threads; i++)
         mr_thread_join(h->threads[i]);
-    if (h->computed && h->kept_path)
+    if (h->n_computed > 0 && h->kept_path) {
+        take_kept(h); /* what another rank has kept meanwhile */
         keep(h);
+    }
     mr_part_files_close(&h->files);
     mr_cond_deinit(&h->wanted);
     mr_mutex_deinit(&h->lock);

@@ -4,12 +4,11 @@
 #include "worker/files/file_root.h"
 
 #include "engine/base/clock.h"
-#include "engine/base/le.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "worker/files/file_hashes.h"
 
-enum { SIZE_BYTES = 8, BATCH = 64 /* blocks that are asked for at once */ };
+enum { BATCH = 64 /* blocks that are asked for at once */ };
 
 typedef struct news {
     mr_mutex lock;
@@ -51,8 +50,8 @@ mr_status mr_file_root(const char *path, int32_t part, const char *folder, int32
                        mr_err *err) {
     news n = {.any = false};
     mr_file_hashes *hashes = NULL;
-    uint8_t *list = NULL;
-    size_t bytes = 0;
+    mr_file_hash *list = NULL;
+    uint64_t bytes = 0;
     const mr_file_hashes_config config = {.path = path,
                                           .part = part,
                                           .folder = folder,
@@ -63,18 +62,14 @@ mr_status mr_file_root(const char *path, int32_t part, const char *folder, int32
     mr_cond_init(&n.changed);
     mr_status status = mr_file_hashes_open(&config, &hashes, err);
     if (status == MR_OK) {
-        bytes = SIZE_BYTES + (size_t)mr_file_n_blocks(mr_file_hashes_bytes(hashes)) * sizeof(mr_file_hash);
-        list = mr_alloc(bytes);
-        status = list ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the hashes of %.200s", path);
-    }
-    if (status == MR_OK) {
-        mr_store_le64(list, mr_file_hashes_bytes(hashes));
-        status = take_hashes(hashes, &n, mr_file_n_blocks(mr_file_hashes_bytes(hashes)),
-                             (mr_file_hash *)(list + SIZE_BYTES), err);
+        bytes = mr_file_hashes_bytes(hashes);
+        list = mr_alloc_array((size_t)mr_file_n_blocks(bytes), sizeof *list);
+        status = list ? take_hashes(hashes, &n, mr_file_n_blocks(bytes), list, err)
+                      : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the hashes of %.200s", path);
     }
     mr_file_hashes_close(hashes);
     if (status == MR_OK)
-        mr_file_hash_of(list, bytes, out);
+        mr_file_root_of(bytes, list, out);
     mr_cond_deinit(&n.changed);
     mr_mutex_deinit(&n.lock);
     mr_free(list);

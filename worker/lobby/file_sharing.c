@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/file_sharing.h"
 
+#include <string.h>
+
 #include "engine/base/cache_dir.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
@@ -27,6 +29,8 @@ static void read_message(sharing *s, const mr_lobby_config *config, const Millra
         for (size_t k = 0; k < p->n_sources; k++)
             s->parts[i].sources[k] = (int32_t)p->sources[k];
         s->places[i] = (mr_part_place){p->bytes, p->n_sources == 0};
+        if (message->part_roots.len > 0)
+            memcpy(&s->parts[i].root, message->part_roots.data + i * MR_FILE_HASH_BYTES, MR_FILE_HASH_BYTES);
         s->asks = s->asks || p->n_sources > 0;
     }
 }

@@ -15,6 +15,7 @@
 #include "worker/lobby/give_kv.h"
 #include "worker/lobby/hello.h"
 #include "worker/lobby/kept_facts.h"
+#include "worker/lobby/part_roots.h"
 #include "worker/lobby/prepare.h"
 #include "worker/lobby/probe.h"
 #include "worker/lobby/probe_device.h"
@@ -28,6 +29,7 @@ typedef struct lobby {
     mr_arena *arena;
     Millrace__Control *message; /* the message in the inbox, in the arena; NULL: none */
     mr_file_sharing files;
+    mr_part_roots roots;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
     mr_kept_kv kv;          /* its KV blocks, until the coordinator says that they are of no use */
     mr_kv_giving giving;    /* of KV blocks, while a stage runs */
@@ -68,6 +70,7 @@ static mr_status say_hello(lobby *l, mr_err *err) {
     mr_hello_fill(&hello, l->config->model_path, l->config->n_threads, l->config->problem);
     if (l->config->verifies_weights)
         mr_hello_add_roots(&hello, l->config->model_path, l->config->cache_dir, l->config->n_threads);
+    mr_part_roots_note_own(&l->roots, &hello.message);
     mr_hello_add_links(&hello, l->config->devices, l->config->channel);
     return send_report(l, &hello.message.base, err);
 }
@@ -83,6 +86,7 @@ static mr_status peek(lobby *l, mr_err *err) {
         if (!l->has_refused)
             mr_log_write(MR_LOG_WARN, "worker", "a message to the lobby was refused: %s", err->text);
         l->has_refused = true;
+        mr_channel_wake(l->config->channel); /* the next message may have come with it */
         return MR_OK;
     }
     if (status != MR_OK || !payload)
@@ -144,8 +148,19 @@ static mr_status how_told(const lobby *l, mr_err *err) {
 
 /* --- The model file ---------------------------------------------------------------------------------------------- */
 
+/* Callback of what may take long in the lobby. Also serves the file: ranks without it need its header to measure, and
+ * layers before they take KV blocks. */
+static bool told_to_end_and_serve(void *ctx) {
+    lobby *l = ctx;
+    mr_file_server_serve(l->files.server, 0);
+    return told_to_end(l);
+}
+
 static mr_status share_file(lobby *l, mr_err *err) {
+    mr_err why;
     mr_file_sharing_begin(&l->files, l->config, l->message->share);
+    if (mr_part_roots_note_shared(&l->roots, l->message->share, &why) != MR_OK)
+        l->files.problem = why;
     return mr_inbox_release(l->control, err);
 }
 
@@ -157,6 +172,8 @@ static const mr_err *file_problem(const lobby *l) {
 /* An error: the stage has failed and the coordinator does not know, so it would wait for ever. This rank has to end. */
 static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
     bool is_unheard = false;
+    mr_weights_root root;
+    bool is_known = mr_part_roots_join(&l->roots, &root);
     mr_worker_config config = {.model_path = l->config->model_path,
                                .channel = l->config->channel,
                                .coordinator = l->config->coordinator,
@@ -167,6 +184,8 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
                                .store = l->store,
                                .kept_kv = &l->kv,
                                .file_server = l->files.server,
+                               .weights_root = is_known ? &root : NULL,
+                               .must_verify = l->config->verifies_weights,
                                .problem = file_problem(l),
                                .runs_steps = l->config->runs_steps,
                                .is_unheard = &is_unheard,
@@ -198,7 +217,7 @@ static mr_status answer_give_kv(lobby *l, mr_err *err) {
     mr_kv_wish_read(l->message->give_kv, &wish);
     mr_status status = mr_inbox_release(l->control, err);
     if (status == MR_OK)
-        mr_kv_wish_grant(&wish, l->config->channel, l->config->coordinator, &l->kv, told_to_end, l);
+        mr_kv_wish_grant(&wish, l->config->channel, l->config->coordinator, &l->kv, told_to_end_and_serve, l);
     return status == MR_OK ? how_told(l, err) : status;
 }
 
@@ -210,13 +229,6 @@ static mr_status answer_ping(lobby *l, mr_err *err) {
 }
 
 /* --- Measuring, which takes some seconds ------------------------------------------------------------------------- */
-
-/* Callback of a measurement. Also serves the file, because ranks without the file need its header to measure. */
-static bool told_to_end_and_serve(void *ctx) {
-    lobby *l = ctx;
-    mr_file_server_serve(l->files.server, 0);
-    return told_to_end(l);
-}
 
 static void progress(void *ctx) {
     const lobby *l = ctx;
@@ -437,7 +449,7 @@ static mr_status answer_prepare(lobby *l, mr_err *err) {
 
 static mr_status answer_take_kv(lobby *l, mr_err *err) {
     const Millrace__TakeKv wish = *l->message->take_kv;
-    const mr_kv_transfer transfer = {.channel = l->config->channel, .told_to_end = told_to_end, .ctx = l};
+    const mr_kv_transfer transfer = {.channel = l->config->channel, .told_to_end = told_to_end_and_serve, .ctx = l};
     Millrace__TookKv answer = MILLRACE__TOOK_KV__INIT;
     mr_gguf *gguf = NULL;
     mr_model_info info;

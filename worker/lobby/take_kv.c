@@ -32,12 +32,15 @@ mr_status mr_kv_take_ahead(const Millrace__TakeKv *m, const mr_model_info *info,
     mr_kept_kv_drop(kept);
     if ((int32_t)m->from >= coordinator || (int32_t)m->from == transfer.channel->self)
         return mr_err_set(err, MR_E_PROTOCOL, "there is no link to rank %u", m->from);
-    mr_status status = create_store(m, info, backend, &store, err);
-    if (status != MR_OK)
-        return status;
+    const mr_layer_range range = {(int32_t)m->first_layer, (int32_t)m->last_layer};
     transfer.peer = (int32_t)m->from;
     transfer.epoch = m->epoch;
     transfer.ahead = true;
+    mr_status status = create_store(m, info, backend, &store, err);
+    if (status != MR_OK) {
+        mr_kv_refuse(&transfer, info, range);
+        return status;
+    }
     transfer.store = store;
     transfer.n_blocks = (int32_t)m->n_kv_blocks;
     status = mr_kv_take(&transfer, (int32_t)m->n_sent_blocks, PATIENCE_NS, err);
@@ -46,7 +49,7 @@ mr_status mr_kv_take_ahead(const Millrace__TakeKv *m, const mr_model_info *info,
         return status;
     }
     kept->store = store;
-    kept->range = (mr_layer_range){(int32_t)m->first_layer, (int32_t)m->last_layer};
+    kept->range = range;
     kept->epoch = m->kv_epoch;
     return MR_OK;
 }

@@ -295,25 +295,30 @@ void mr_stage_state_destroy(mr_stage_state *s) {
     mr_free(s);
 }
 
-/* Takes the store of an earlier stage, if it is one for backend b. */
-static void take_kept(mr_stage_state *s, int32_t b) {
+/* Takes the store of an earlier stage, if it is one for the host. Frees it otherwise, before there is another one. */
+static void take_kept(mr_stage_state *s) {
     mr_kept_kv *kept = s->kept;
-    if (!kept || !kept->store || kept->range.first != s->range.first || kept->range.last != s->range.last ||
-        !mr_kv_store_is(kept->store, s->backends.at[b], &s->at[b].desc))
+    backend_state *host = &s->at[s->backends.n - 1];
+    if (!kept || !kept->store)
         return;
-    s->at[b].kv = kept->store;
+    if (kept->range.first != s->range.first || kept->range.last != s->range.last ||
+        !mr_kv_store_is(kept->store, s->backends.at[s->backends.n - 1], &host->desc)) {
+        mr_kept_kv_drop(kept);
+        return;
+    }
+    host->kv = kept->store;
     s->has_kept = true;
     kept->store = NULL;
 }
 
 mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err) {
     mr_status status = MR_OK;
+    take_kept(s);
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++) {
         backend_state *at = &s->at[b];
         mr_tensor keys, values;
         if (at->desc.n_layers == 0)
             continue;
-        take_kept(s, b);
         if (!at->kv)
             status = mr_kv_store_create(s->backends.at[b], &at->desc, &at->kv, err);
         if (status != MR_OK)

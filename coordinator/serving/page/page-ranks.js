@@ -4,6 +4,7 @@
 import { bytes, duration } from "./page-pipeline.js";
 import { ask } from "./page-server.js";
 
+const REFUSAL_MS = 10000; // how long the text of a refusal stays
 const DRAINS = { stage: true, suspect: true, spare: true, drained: false }; // others have no button
 
 class Rank {
@@ -29,11 +30,11 @@ class Rank {
   }
 }
 
-function summary({ epoch, recovery }) {
+function summary({ epoch, ranks, recovery }) {
   if (recovery.missing_bytes > 0)
     return `requests wait: ${bytes(recovery.missing_bytes)} of memory are missing`;
   if (recovery.recoveries === 0)
-    return "no rank was lost";
+    return ranks.includes("lost") ? "a rank without layers was lost" : "no rank was lost";
   const parts = ["detection", "planning", "loading", "computing"].filter((part) => recovery[`${part}_s`] > 0);
   return `plan ${epoch}; the last change: ` + parts.map((part) => `${part} ${duration(recovery[`${part}_s`])}`).join(", ");
 }
@@ -68,6 +69,8 @@ export class Ranks {
       this.ranks = plan.ranks.map((_, i) => new Rank(this.list, i, (path) => this.post(path)));
     }
     plan.ranks.forEach((state, i) => this.ranks[i].describe(state));
+    if (this.refusal && performance.now() - this.refusedAt > REFUSAL_MS)
+      this.refusal = undefined;
     const text = this.refusal ?? summary(plan);
     if (this.note.textContent !== text)
       this.note.textContent = text;
@@ -82,6 +85,7 @@ export class Ranks {
     } catch {
       this.refusal = "the server cannot be reached";
     }
+    this.refusedAt = performance.now();
     if (this.refusal)
       this.note.textContent = this.refusal;
   }

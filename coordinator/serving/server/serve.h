@@ -35,19 +35,21 @@ typedef struct mr_serve {
     mr_session session;
     mr_tokenizer *tok;
     mr_session_api parts;
-    _Atomic(struct mr_api *) api;       /* the api of parts, set once the model is loaded; NULL: not loaded */
-    mr_batch_store *batches;            /* NULL: no --batch-dir */
-    _Atomic(char *) texts[SERVE_TEXTS]; /* NULL: not published yet */
-    struct serve_old_text *old_texts;   /* main thread: routes may still read them */
-    bool is_ready;                      /* main thread: the model is loaded */
-    int64_t loss_ns;                    /* main thread: when a rank was lost; 0: none */
-    int64_t end_ns;                     /* main thread: when draining is over; 0: no draining */
+    _Atomic(struct mr_api *) api; /* the api of parts, set once the model is loaded; NULL: not loaded */
+    mr_batch_store *batches;      /* NULL: no --batch-dir */
+    mr_mutex texts_lock;
+    char *texts[SERVE_TEXTS]; /* under texts_lock; NULL: not published yet */
+    bool is_ready;            /* main thread: the model is loaded */
+    int64_t loss_ns;          /* main thread: when a rank was lost; 0: none */
+    int64_t end_ns;           /* main thread: when draining is over; 0: no draining */
 } mr_serve;
 
 /* --- serve_routes.c: the table of routes, and answers that are made at once --- */
 
 extern const mr_http_route serve_routes[];
 extern const int32_t serve_n_routes;
+/* Before any other function of the texts. */
+void mr_serve_init_texts(mr_serve *s);
 /* Makes and publishes the texts. */
 MR_MUST_USE mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err);
 /* Publishes the plan again, which has changed. */

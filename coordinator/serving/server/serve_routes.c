@@ -178,40 +178,28 @@ static json_t *props_json(const mr_serve *s) {
                      "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
 }
 
-/* A text that was replaced. */
-typedef struct serve_old_text {
-    struct serve_old_text *next;
-    char *text;
-} serve_old_text;
-
 static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
     char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
-    const char *present = atomic_load(&s->texts[which]);
     free(dumped);
     json_decref(root);
-    if (text && present && strcmp(text, present) == 0) { /* a plan may be published very often while the job waits */
-        mr_free(text);
-        return MR_OK;
-    }
-    serve_old_text *old = mr_alloc(sizeof *old);
-    if (!text || !old) {
-        mr_free(text);
-        mr_free(old);
+    if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what the server says of the model");
-    }
-    *old = (serve_old_text){s->old_texts, atomic_exchange(&s->texts[which], text)};
-    s->old_texts = old;
+    mr_mutex_lock(&s->texts_lock);
+    char *old = s->texts[which];
+    s->texts[which] = text;
+    mr_mutex_unlock(&s->texts_lock);
+    mr_free(old);
     return MR_OK;
 }
 
+void mr_serve_init_texts(mr_serve *s) {
+    mr_mutex_init(&s->texts_lock);
+}
+
 void mr_serve_free_texts(mr_serve *s) {
-    for (serve_old_text *old = s->old_texts, *next; old; old = next) {
-        next = old->next;
-        mr_free(old->text);
-        mr_free(old);
-    }
     for (int i = 0; i < SERVE_TEXTS; i++)
-        mr_free(atomic_load(&s->texts[i]));
+        mr_free(s->texts[i]);
+    mr_mutex_deinit(&s->texts_lock);
 }
 
 mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err) {
@@ -229,12 +217,13 @@ mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err) {
 }
 
 static void answer_text(mr_serve *s, serve_text which, mr_http_answer *out) {
-    const char *text = atomic_load(&s->texts[which]);
-    if (!text) {
+    mr_mutex_lock(&s->texts_lock);
+    const char *text = s->texts[which];
+    bool is_copied = text && mr_text_buf_append(&out->body, text, strlen(text));
+    mr_mutex_unlock(&s->texts_lock);
+    if (!text)
         (void)serve_refuse(s, out);
-        return;
-    }
-    if (!mr_text_buf_append(&out->body, text, strlen(text)) || !mr_text_buf_append(&out->body, "\n", 1))
+    else if (!is_copied || !mr_text_buf_append(&out->body, "\n", 1))
         no_memory(out);
 }
 
@@ -349,16 +338,13 @@ static void answer_drain(mr_serve *s, const mr_http_request *request, bool drain
 /* Answers by the latest look for a better plan. */
 static void answer_recut(mr_serve *s, mr_http_answer *out) {
     char text[MR_ERR_TEXT_BYTES];
-    bool is_asked;
     mr_err err;
     if (serve_refuse(s, out))
         return;
-    if (mr_session_recut(&s->session, &is_asked, text, &err) != MR_OK)
+    if (mr_session_recut(&s->session, text, &err) != MR_OK)
         mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, err.text);
-    else if (!is_asked)
-        mr_http_answer_error(out, MR_ERROR_NO_BETTER_PLAN, text);
     else
-        answer_json(out, json_pack("{s:b, s:s}", "recuts", 1, "text", text));
+        answer_json(out, json_pack("{s:s}", "text", text));
 }
 
 static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {

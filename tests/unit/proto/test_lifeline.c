@@ -508,25 +508,33 @@ static void closing_port_main(void *ctx) {
 
 static int mute_open(int backlog, int *out_port);
 
-/* A connection that ends after the challenge is tried again until the limit. */
-static void test_a_connection_that_closes_is_tried_again(void **state) {
-    losses *seen = *state;
+/* has_mute: rank 0 has another address, which takes connections and never answers. */
+static void meet_through_closing_port(losses *seen, int n_closed, bool has_mute) {
     char address[MR_LIFELINE_ADDRESS_BYTES];
-    int number;
+    int number, mute_number, mute = mute_open(8, &mute_number);
     mr_err err = {0};
     mr_thread *thread;
     mr_lifeline *l = listen_for(2, seen, SLOW), *client = NULL;
-    closing_port port = {.n = 3, .rank_0 = l, .listen_fd = mute_open(8, &number)};
+    closing_port port = {.n = n_closed, .rank_0 = l, .listen_fd = mute_open(8, &number)};
     lifeline_config config = config_of(seen, SLOW);
     config.refused_until_ns = mr_clock_now_ns() + PATIENCE_NS;
-    snprintf(address, sizeof address, "%.64s 127.0.0.1:%d", mr_lifeline_address(l), number);
+    int used = snprintf(address, sizeof address, "%.64s 127.0.0.1:%d", mr_lifeline_address(l), number);
+    if (has_mute)
+        snprintf(address + used, sizeof address - (size_t)used, " 127.0.0.1:%d", mute_number);
     assert_int_equal(mr_thread_create("port", 0, closing_port_main, &port, &thread, NULL), MR_OK);
     expect_ok(lifeline_connect(address, 1, mr_clock_now_ns() + PATIENCE_NS, &config, &client, &err), &err);
     mr_lifeline_close(client);
     mr_thread_join(thread);
     mr_lifeline_close(l);
     close(port.listen_fd);
+    close(mute);
     assert_int_equal(seen->n, 0);
+}
+
+/* A connection that ends after the challenge is tried again until the limit. */
+static void test_a_connection_that_closes_is_tried_again(void **state) {
+    meet_through_closing_port(*state, 3, false);
+    meet_through_closing_port(*state, 1, true);
 }
 
 /* With another secret it is tried again for the time that is given, and no longer. */

@@ -440,6 +440,8 @@ static void test_link_setup_limits(void **state) {
 static void test_file_limits(void **state) {
     (void)state;
     BROKEN_CONTROL(SHARE, peers[1]++, "asker 1 is 1024");
+    BROKEN_CONTROL(SHARE, share.part_roots.len--,
+                   "share file: the length of part_roots is 16383, allowed is 16384 to 16384");
     BROKEN_CONTROL(SHARE, share.n_parts = 0, "share file: the number of parts is 0");
     BROKEN_CONTROL(SHARE, parts[7].bytes = 0, "part 7: bytes is 0");
     BROKEN_CONTROL(SHARE, parts[7].header_bytes++, "part 7: header_bytes is 34359738369");

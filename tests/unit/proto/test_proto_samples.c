@@ -42,6 +42,7 @@ static void plan_init(samples *s) {
     s->plan.map_weights = true;
     s->plan.counts_uses = true;
     s->plan.renew_rows = MR_MAX_RENEW_ROWS;
+    s->plan.weights_root = (ProtobufCBinaryData){.len = MR_FILE_HASH_BYTES, .data = s->roots};
     s->plan.fast_numerics = true;
 }
 
@@ -333,6 +334,7 @@ void samples_init(samples *s, int control_body, int report_body) {
     for (int i = 0; i < MR_MAX_PART_SOURCES; i++)
         s->part_sources[i] = MR_MAX_STAGES - 1;
     s->share.file_digest = UINT64_MAX;
+    s->share.part_roots = (ProtobufCBinaryData){.len = sizeof s->roots, .data = s->roots};
     s->request = (Millrace__FileRequest)MILLRACE__FILE_REQUEST__INIT;
     s->request.what = MILLRACE__FILE_REQUEST__WHAT__HASHES;
     s->request.first_block = FILE_BLOCKS - MR_MAX_FILE_HASHES;

@@ -12,7 +12,7 @@
 #include "proto/phases.h"
 #include "tests/support/test.h"
 
-enum { PACKED_BYTES = 32 << 10, ARENA_BYTES = 256 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
+enum { PACKED_BYTES = MR_MAX_LOBBY_BYTES, ARENA_BYTES = 256 << 10, CONTEXT = 100, FILE_BLOCKS = 1000 };
 
 /* Limits that the samples just meet. */
 extern const mr_msg_limits sample_limits;
@@ -39,6 +39,7 @@ typedef struct samples {
     uint32_t peers[2];
     Millrace__FilePart parts[MR_MAX_FILE_PARTS], *part_points[MR_MAX_FILE_PARTS];
     uint32_t part_sources[MR_MAX_PART_SOURCES];
+    uint8_t roots[MR_MAX_FILE_PARTS * MR_FILE_HASH_BYTES];
     Millrace__FileRequest request;
     Millrace__LinkSetup setup;
     uint64_t uuid[2];

@@ -221,20 +221,22 @@ static void does_not_flap(void **state) {
 
 static const mr_paced_steps SLOW = {.n = 1, .seconds = 0.9, .predicted_s = 0.1},
                             USUAL = {.n = 4, .seconds = 0.5, .predicted_s = 0.4};
+static const mr_other_ranks OTHERS = {.of_host = 1, .fastest = 1}, BUSY_HOST = {.of_host = 6, .fastest = 1},
+                            NO_OTHERS = {0};
 
 static void suspects_after_several_slow_steps(void **state) {
     (void)state;
     mr_suspicion s = {0};
     for (int i = 0; i < 3; i++)
-        assert_false(mr_suspicion_add(&s, &SLOW, 1, START_NS));
-    assert_false(mr_suspicion_add(&s, &USUAL, 1, START_NS)); /* not in a row */
+        assert_false(mr_suspicion_add(&s, &SLOW, &OTHERS, START_NS));
+    assert_false(mr_suspicion_add(&s, &USUAL, &OTHERS, START_NS)); /* not in a row */
     for (int i = 0; i < 3; i++)
-        assert_false(mr_suspicion_add(&s, &SLOW, 1, START_NS));
-    assert_true(mr_suspicion_add(&s, &SLOW, 1, START_NS));
+        assert_false(mr_suspicion_add(&s, &SLOW, &OTHERS, START_NS));
+    assert_true(mr_suspicion_add(&s, &SLOW, &OTHERS, START_NS));
     assert_true(s.is_on);
     for (int i = 0; i < 3; i++)
-        assert_false(mr_suspicion_add(&s, &USUAL, 1, START_NS));
-    assert_true(mr_suspicion_add(&s, &USUAL, 1, START_NS));
+        assert_false(mr_suspicion_add(&s, &USUAL, &OTHERS, START_NS));
+    assert_true(mr_suspicion_add(&s, &USUAL, &OTHERS, START_NS));
     assert_false(s.is_on);
 }
 
@@ -243,10 +245,34 @@ static void does_not_suspect_short_steps_or_busy_hosts(void **state) {
     mr_suspicion s = {0};
     const mr_paced_steps shorts = {.n = 50, .seconds = 5, .predicted_s = 0.05};
     for (int i = 0; i < 20; i++) {
-        assert_false(mr_suspicion_add(&s, &shorts, 0, START_NS)); /* 100 times as long, and still only 100 ms */
-        assert_false(mr_suspicion_add(&s, &SLOW, 6, START_NS));   /* the host is busy */
+        assert_false(
+            mr_suspicion_add(&s, &shorts, &NO_OTHERS, START_NS));        /* 100 times as long, and still only 100 ms */
+        assert_false(mr_suspicion_add(&s, &SLOW, &BUSY_HOST, START_NS)); /* the host is busy */
     }
     assert_false(s.is_on);
+}
+
+static void does_not_suspect_one_rank_where_all_are_slow(void **state) {
+    (void)state;
+    mr_suspicion s = {0};
+    const double pace = SLOW.seconds / SLOW.predicted_s;
+    for (int i = 0; i < 20; i++)
+        assert_false(mr_suspicion_add(&s, &SLOW, &(mr_other_ranks){.fastest = pace / 3}, START_NS));
+    for (int i = 0; i < 3; i++)
+        assert_false(mr_suspicion_add(&s, &SLOW, &(mr_other_ranks){.fastest = pace / 6}, START_NS));
+    assert_true(mr_suspicion_add(&s, &SLOW, &(mr_other_ranks){.fastest = pace / 6}, START_NS));
+}
+
+static void does_not_suspect_after_one_long_step(void **state) {
+    (void)state;
+    mr_suspicion s = {0};
+    const mr_paced_steps hiccup = {.n = 6, .seconds = 5.25, .predicted_s = 0.3};
+    for (int i = 0; i < 10; i++) {
+        assert_false(mr_suspicion_add(&s, &hiccup, &OTHERS, START_NS));
+        assert_false(mr_suspicion_add(&s, &USUAL, &OTHERS, START_NS));
+    }
+    assert_false(mr_suspicion_add(&s, &hiccup, &OTHERS, START_NS));
+    assert_true(mr_suspicion_add(&s, &hiccup, &OTHERS, START_NS));
 }
 
 static void ends_after_a_rest_that_doubles(void **state) {
@@ -255,7 +281,7 @@ static void ends_after_a_rest_that_doubles(void **state) {
     int64_t now_ns = START_NS;
     for (int64_t rest_s = 60; rest_s <= 240; rest_s *= 2) {
         for (int i = 0; i < 4; i++)
-            (void)mr_suspicion_add(&s, &SLOW, 0, now_ns);
+            (void)mr_suspicion_add(&s, &SLOW, &NO_OTHERS, now_ns);
         assert_true(s.is_on);
         assert_false(mr_suspicion_rest(&s, now_ns + rest_s * S - 1));
         assert_true(mr_suspicion_rest(&s, now_ns + rest_s * S));
@@ -279,6 +305,8 @@ int main(void) {
         cmocka_unit_test(does_not_flap),
         cmocka_unit_test(suspects_after_several_slow_steps),
         cmocka_unit_test(does_not_suspect_short_steps_or_busy_hosts),
+        cmocka_unit_test(does_not_suspect_one_rank_where_all_are_slow),
+        cmocka_unit_test(does_not_suspect_after_one_long_step),
         cmocka_unit_test(ends_after_a_rest_that_doubles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
