@@ -357,9 +357,11 @@ static void add_prompt(mr_scheduler *s, mr_entry *e, int32_t n, uint64_t turn, m
     }
 }
 
-/* The priority of e, raised by the time that e has waited. So no prompt starves. */
+/* The priority of e, raised by the time that e has waited. So no prompt starves. Sequences that are computed again have
+ * all waited since the epoch began. */
 static int64_t priority_of(const mr_scheduler *s, const mr_entry *e) {
-    return e->desc.priority + (int64_t)((s->plan.step - e->last_step) / MR_SCHEDULER_AGING_STEPS);
+    uint64_t since = e->is_again ? 0 : e->last_step;
+    return e->desc.priority + (int64_t)((s->plan.step - since) / MR_SCHEDULER_AGING_STEPS);
 }
 
 static bool brings_logits(const mr_logits_runs *runs) {
@@ -396,6 +398,25 @@ static int32_t find_prompts(mr_scheduler *s, const mr_logits_runs *logits) {
     return n;
 }
 
+/* Whether a sequence is computed again, and with fewer rows than other, which may be NULL. */
+static bool is_shorter_again(const mr_entry *e, const mr_entry *other) {
+    return e->is_again && (!other || prefill_rows(e) < prefill_rows(other));
+}
+
+/* If some of the n prompts in spare are computed again, keeps only the shortest of these. Their clients have seen a
+ * part of the answer and wait for the rest: one after the other, shortest first, ends the wait of most clients
+ * soonest. Equal shares would let all wait until the last one is done. */
+static int32_t prefer_again(mr_scheduler *s, int32_t n) {
+    mr_entry *shortest = NULL;
+    for (int32_t i = 0; i < n; i++)
+        if (is_shorter_again(s->spare[i], shortest))
+            shortest = s->spare[i];
+    if (!shortest)
+        return n;
+    s->spare[0] = shortest;
+    return 1;
+}
+
 /* Divides rows among the n prompts in spare. The first prompt gets half of the rows, and what the others leave over. */
 static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
     int32_t want = prefill_rows(s->spare[0]), half = (rows + 1) / 2, left = rows - (want < half ? want : half);
@@ -415,7 +436,7 @@ static void share_out(mr_scheduler *s, int32_t n, int32_t rows) {
 static void add_prefill_rows(mr_scheduler *s, uint64_t turn, int32_t budget, mr_logits_runs *out_logits) {
     int32_t most = s->n_rows + budget, before = -1;
     while (s->n_rows < most && s->n_rows > before) {
-        int32_t n = find_prompts(s, out_logits);
+        int32_t n = prefer_again(s, find_prompts(s, out_logits));
         before = s->n_rows;
         if (n == 0)
             break;

@@ -4,7 +4,8 @@
  * was in one of the last m - 1 steps. So no step waits for the ids of the step before it. If one of the last m - 1
  * steps had fewer than floor(N / m) sequences, the next step takes floor(N / m) only, until the shares are even.
  * Rows of prompts follow, within the budget of coordinator/job/step_budget.h. They go to the prompts of the highest
- * priority: the prompt that waited longest gets half of the rows, the others equal shares. A few rows of each step are
+ * priority: the prompt that waited longest gets half of the rows, the others equal shares. After a recovery, sequences
+ * that are computed again go before new prompts of the same priority, the shortest first. A few rows of each step are
  * kept for prompts, however many sequences decode.
  * A decode row may be issued before its id is known (lead), one token ahead at most and never past the length limit.
  * If the times of the stages are known, the scheduler derives the number of micro-batches and of rows from these times.

@@ -720,6 +720,34 @@ static void test_shares(void **state) {
     scene_deinit(&c);
 }
 
+/* After a recovery: one sequence after the other, the shortest first, however long that takes, and new prompts behind
+ * them. */
+static void test_again(void **state) {
+    (void)state;
+    enum { ROWS = 16, N = 4, N_LONG = 60 * MR_SCHEDULER_AGING_STEPS };
+    const int32_t lengths[N] = {ROWS, 3 * ROWS + 7, N_LONG, N_LONG + ROWS}, arrivals[N] = {3, 1, 0, 2};
+    mr_entry *again[N];
+    scene c;
+    scene_init_rows(&c, 1, 0, ROWS);
+    for (int i = 0; i < N; i++) {
+        again[arrivals[i]] = scene_join(&c, lengths[arrivals[i]], 0);
+        again[arrivals[i]]->is_again = true;
+    }
+    mr_entry *fresh = scene_join(&c, 10, 0);
+    for (int k = 0; k < N; k++) {
+        while (again[k]->n_issued < lengths[k]) {
+            assert_int_equal(fresh->n_issued, 0);
+            for (int i = k + 1; i < N; i++)
+                assert_true(again[i]->n_issued < ROWS); /* what the last step of the one before left over */
+            scene_step(&c);
+        }
+        again[k]->is_again = false;
+    }
+    scene_step(&c);
+    assert_true(fresh->n_issued > 0);
+    scene_deinit(&c);
+}
+
 /* Higher priorities go first, and what waits long gets its turn all the same. */
 static void test_priorities(void **state) {
     (void)state;
@@ -826,6 +854,7 @@ int main(void) {
         cmocka_unit_test(test_prompt_beside_full_steps),
         cmocka_unit_test(test_full_steps_beside_a_prompt),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_again),
         cmocka_unit_test(test_priorities),
         cmocka_unit_test(test_consecutive_chunks),
         cmocka_unit_test(test_cut_follows),
