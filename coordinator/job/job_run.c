@@ -81,7 +81,7 @@ static const char *failure_text(mr_status status) {
 }
 
 /* Takes a token of a live sequence; tokens of sequences that have left the slot are dropped. An error means that the
- * last stage broke the protocol. */
+ * last stage broke the protocol, or that it lacks memory in a job that can do without its rank. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->epoch.slots[t->slot].entry;
     if (!e || e->generation != t->generation)
@@ -89,6 +89,10 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
         return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
                           t->position);
+    if (t->status == MR_E_NO_MEMORY && job->config.recover) { /* another rank may have the memory */
+        job->failed_rank = job->epoch.plan.stages[job->epoch.plan.n_stages - 1].rank;
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to follow the grammar of a sequence");
+    }
     mr_token_event event = {.sequence = e->sequence,
                             .id = (int32_t)t->id,
                             .time_ns = now_ns,

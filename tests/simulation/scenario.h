@@ -36,8 +36,8 @@ typedef struct scenario_client {
     scenario_heard heard;
     int64_t sequence; /* -1: not submitted */
     int32_t n_prompt, end_id;
-    bool is_cancelled;    /* or has failed for lack of memory, which may_lack_memory allows */
-    bool may_lack_memory; /* an allocation of a rank has failed */
+    bool is_cancelled;
+    bool may_lack_memory; /* an allocation of the coordinator has failed: it may refuse the sequence */
     /* With this token, a callback cancels the sequence of the other client; 0: never. */
     int32_t cancels_at;
     struct scenario_client *other;
