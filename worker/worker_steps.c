@@ -5,7 +5,9 @@
 #include "worker/stage/step.h"
 #include "worker/worker_internal.h"
 
-enum { LOOK_NS = 5000000 }; /* between two looks for a message that ends this stage, while it computes */
+/* LOOK_NS: between two looks for a message that ends this stage, while it computes. DEVICE_NS: a device that takes
+ * longer for a step does not answer any more; the largest steps take some seconds. */
+static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, DEVICE_NS = 60 * MR_NS_PER_S;
 
 /* Prefixes err with the name of the peer that sent the message. */
 static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
@@ -187,10 +189,13 @@ mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err
     worker_step *s = &w->steps[w->n_ended % MR_STAGE_STEPS];
     bool ended = false;
     mr_status status = mr_stage_poll(w->stage, deadline_ns, &ended, err);
+    int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
+    if (status == MR_OK && !ended && now_ns - s->start_ns >= DEVICE_NS)
+        status = mr_err_set(err, MR_E_DEVICE, "the device has not ended step %llu of %u rows in %lld s",
+                            (unsigned long long)s->plan->step, s->n_rows, (long long)(DEVICE_NS / MR_NS_PER_S));
     if (status != MR_OK || !ended)
         return status;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
-    int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
     status = release_input(w, err);
     if (status == MR_OK && w->out.link)
         status = send_activations(w, s, err);

@@ -3,12 +3,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "proto/phases.h"
 #include "tests/cluster/test_worker_bench.h"
 #include "tests/support/test.h"
 #include "tests/support/test_clock.h"
 #include "tests/support/test_device.h"
+
+static const int64_t NEVER_NS = 3600 * MR_NS_PER_S;
 
 enum {
     HEAD = 0,
@@ -23,9 +26,9 @@ enum {
 };
 
 /* What the coordinator sends next. A step brings its activations to the tail, and gets ids for the head. */
-typedef enum event_kind { EVENT_OPEN, EVENT_CLOSE, EVENT_STEP, EVENT_COUNT } event_kind;
+typedef enum event_kind { EVENT_OPEN, EVENT_CLOSE, EVENT_STEP, EVENT_COUNT, EVENT_HANG } event_kind;
 typedef struct event {
-    event_kind kind; /* EVENT_COUNT: from here on the device's calls are counted */
+    event_kind kind; /* EVENT_COUNT: from here on the device's calls are counted. EVENT_HANG: none of them ends */
     uint32_t slot, generation;
     uint32_t position, n_rows, block_id; /* a step; it adds the block if its first position is the first of a block */
     int after_steps;                     /* is sent once so many steps have ended */
@@ -47,6 +50,7 @@ typedef struct scene {
     mr_inbox *to_peer; /* activations of the head, or tokens of the tail for the head */
     test_clock *clock;
     mr_backend *device; /* NULL: the CPU runs the stage */
+    bool hangs;         /* the device does */
     event events[MAX_EVENTS];
     int n_events, n_sent;
     int n_steps, n_inputs; /* sent */
@@ -151,6 +155,8 @@ static void send_event(scene *s, const event *e) {
         bench_close(&s->b, e->slot, e->generation);
     else if (e->kind == EVENT_STEP)
         send_step(s, e);
+    else if (e->kind == EVENT_HANG)
+        s->hangs = true;
     else if (s->device)
         test_device_reset(s->device, 0);
 }
@@ -159,6 +165,8 @@ static void send_event(scene *s, const event *e) {
 static bool look(void *ctx) {
     scene *s = ctx;
     test_clock_advance(s->clock, TURN_NS);
+    if (s->hangs)
+        mr_clock_freeze(mr_clock_now_ns() + MR_NS_PER_S);
     if (++s->n_turns > MOST_TURNS)
         fail_msg("the stage hangs: %d of %d steps have ended", s->n_said, s->n_steps);
     receive(s);
@@ -179,9 +187,9 @@ static bool look(void *ctx) {
 }
 
 static int64_t step_ns(void *ctx, const mr_program_desc *program, const mr_run *run) {
-    (void)ctx;
+    const scene *s = ctx;
     (void)run;
-    return program->nodes[0].op == MR_OP_TABLE_WRITE ? UPDATE_NS : STEP_NS;
+    return program->nodes[0].op == MR_OP_TABLE_WRITE ? UPDATE_NS : s->hangs ? NEVER_NS : STEP_NS;
 }
 
 static void wants_devices(Millrace__Plan *plan) {
@@ -191,7 +199,7 @@ static void wants_devices(Millrace__Plan *plan) {
 /* Plays the events to a stage that computes on a device or on the CPU. */
 static void play(scene *s, bool on_device) {
     const test_device_options options = {.ops = TEST_DEVICE_ALL_OPS,
-                                         .costs = {.call_ns = 2000, .byte_ns = 0.1, .program_ns = step_ns},
+                                         .costs = {.call_ns = 2000, .byte_ns = 0.1, .program_ns = step_ns, .ctx = s},
                                          .clock = s->clock};
     mr_devices devices = {0};
     mr_err err;
@@ -206,6 +214,8 @@ static void play(scene *s, bool on_device) {
               &err);
     bench_plan(&s->b, 2, wants_devices);
     bench_work_here(&s->b, on_device ? &devices : NULL, look, s);
+    if (s->hangs)
+        return;
     assert_int_equal(s->b.status, MR_OK);
     take_reports(s);
     assert_int_equal(s->n_counted, s->n_steps);
@@ -313,11 +323,28 @@ static void test_a_slot_changes_hands_during_a_step(void **state) {
     scene_deinit(&cpu);
 }
 
+/* A device that does not answer fails the stage, so that its layers can go elsewhere. */
+static void test_a_device_that_hangs(void **state) {
+    (void)state;
+    scene s;
+    scene_init(&s, TAIL);
+    add(&s, (event){.kind = EVENT_OPEN, .slot = 0, .generation = 1});
+    add(&s, (event){.kind = EVENT_HANG});
+    add(&s, (event){.kind = EVENT_STEP, .slot = 0, .generation = 1, .n_rows = 3, .block_id = 2});
+    play(&s, true);
+    mr_clock_freeze(-1);
+    assert_int_equal(s.b.status, MR_E_DEVICE);
+    expect_says(s.b.err.text, "the device has not ended step 1 of 3 rows in 60 s");
+    assert_true(s.n_turns < 200);
+    scene_deinit(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_head_without_a_gap),
         cmocka_unit_test(test_a_tail_without_a_gap),
         cmocka_unit_test(test_a_slot_changes_hands_during_a_step),
+        cmocka_unit_test(test_a_device_that_hangs),
     };
     bench_model_create();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
