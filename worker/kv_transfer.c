@@ -19,6 +19,8 @@ struct mr_kv_giver {
     mr_outbox *out;
     size_t block_bytes, n_bytes;
     int32_t next;     /* no block below is still to be sent */
+    uint8_t *payload; /* where block next is being copied to; NULL: it is not */
+    mr_fence fence;   /* of the copy */
     uint8_t blocks[]; /* [n_bytes] */
 };
 
@@ -83,8 +85,11 @@ mr_status mr_kv_giver_create(const mr_kv_transfer *t, const uint8_t *blocks, siz
 }
 
 void mr_kv_giver_destroy(mr_kv_giver *g) {
+    bool ignored;
     if (!g)
         return;
+    if (g->payload) /* the copy still writes to it */
+        (void)!mr_kv_store_has_got(g->transfer.store, g->fence, MR_NEVER, &ignored, NULL);
     mr_outbox_destroy(g->out);
     mr_free(g);
 }
@@ -93,21 +98,35 @@ static bool is_due(const mr_kv_giver *g, int32_t block) {
     return (size_t)block / 8 < g->n_bytes && g->blocks[block / 8] >> block % 8 & 1;
 }
 
-mr_status mr_kv_giver_turn(mr_kv_giver *g, bool *out_sent, bool *out_done, mr_err *err) {
+/* Begins to copy the next block, if there is a free buffer. */
+static mr_status begin_block(mr_kv_giver *g, mr_err *err) {
     uint8_t *payload = NULL;
+    mr_status status = mr_outbox_reserve(g->out, &payload, err);
+    if (status == MR_OK && payload)
+        status = mr_kv_store_get_block(g->transfer.store, g->next, payload, &g->fence, err);
+    g->payload = status == MR_OK ? payload : NULL;
+    return status;
+}
+
+mr_status mr_kv_giver_turn(mr_kv_giver *g, int64_t deadline_ns, bool *out_sent, bool *out_done, mr_err *err) {
+    mr_status status = MR_OK;
+    bool is_here = false;
     *out_sent = *out_done = false;
     while (g->next < g->transfer.n_blocks && !is_due(g, g->next))
         g->next++;
     if (g->next == g->transfer.n_blocks)
         return mr_outbox_flushed(g->out, out_done, err);
-    mr_status status = mr_outbox_reserve(g->out, &payload, err);
-    if (status != MR_OK || !payload)
+    if (!g->payload)
+        status = begin_block(g, err);
+    if (status == MR_OK && g->payload)
+        status = mr_kv_store_has_got(g->transfer.store, g->fence, deadline_ns, &is_here, err);
+    if (status != MR_OK || !is_here)
         return status;
     const mr_frame frame = {
         .step = (uint64_t)g->next, .rows = 1, .row_bytes = (uint32_t)g->block_bytes, .payload_bytes = g->block_bytes};
-    mr_kv_store_get_block(g->transfer.store, g->next, payload);
     status = mr_outbox_send(g->out, &frame, err);
     *out_sent = status == MR_OK;
+    g->payload = NULL;
     g->next += *out_sent;
     return status;
 }
@@ -118,7 +137,7 @@ mr_status mr_kv_give(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_by
     bool sent, done = false;
     mr_status status = mr_kv_giver_create(t, blocks, n_bytes, &g, err);
     while (status == MR_OK && !done) {
-        status = mr_kv_giver_turn(g, &sent, &done, err);
+        status = mr_kv_giver_turn(g, mr_clock_now_ns() + LOOK_NS, &sent, &done, err);
         if (status == MR_OK && !done)
             status = go_on(t, &p, sent, err);
     }
@@ -139,9 +158,9 @@ static mr_status take_block(const mr_kv_transfer *t, mr_inbox *in, size_t block_
         frame.row_bytes != block_bytes || frame.by_device || frame.payload_bytes != block_bytes)
         return mr_err_set(err, MR_E_PROTOCOL, "KV block %llu of %u bytes, where one of %zu bytes above %lld is due",
                           (unsigned long long)frame.step, frame.row_bytes, block_bytes, (long long)*last);
-    mr_kv_store_set_block(t->store, (int32_t)frame.step, payload);
+    status = mr_kv_store_set_block(t->store, (int32_t)frame.step, payload, err);
     *last = (int64_t)frame.step;
-    return mr_inbox_release(in, err);
+    return status == MR_OK ? mr_inbox_release(in, err) : status;
 }
 
 mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err) {

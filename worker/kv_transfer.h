@@ -17,10 +17,10 @@
 typedef struct mr_kv_transfer {
     mr_channel *channel;
     int32_t peer;
-    uint32_t epoch;     /* of the link: the next one, in which the sender has no stage; ahead: a number of the copy */
-    bool ahead;         /* before the next epoch: the link is of another kind */
-    mr_kv_store *store; /* the host reaches it */
-    int32_t n_blocks;   /* that the store has */
+    uint32_t epoch; /* of the link: the next one, in which the sender has no stage; ahead: a number of the copy */
+    bool ahead;     /* before the next epoch: the link is of another kind */
+    mr_kv_store *store;
+    int32_t n_blocks; /* that the store has */
     bool (*told_to_end)(void *ctx);
     void *ctx;
 } mr_kv_transfer;
@@ -33,8 +33,10 @@ typedef struct mr_kv_giver mr_kv_giver;
 MR_MUST_USE mr_status mr_kv_giver_create(const mr_kv_transfer *t, const uint8_t *blocks, size_t n_bytes,
                                          mr_kv_giver **out, mr_err *err);
 void mr_kv_giver_destroy(mr_kv_giver *g);
-/* Sends one block if there is room, without waiting. *out_done: the receiver has all blocks. */
-MR_MUST_USE mr_status mr_kv_giver_turn(mr_kv_giver *g, bool *out_sent, bool *out_done, mr_err *err);
+/* Sends one block if there is room. Waits for a device that still works until the deadline at most. *out_done: the
+ * receiver has all blocks. */
+MR_MUST_USE mr_status mr_kv_giver_turn(mr_kv_giver *g, int64_t deadline_ns, bool *out_sent, bool *out_done,
+                                       mr_err *err);
 
 /* Receives n_due blocks into the store. patience_ns: how long no block may come. */
 MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err);

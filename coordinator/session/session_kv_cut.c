@@ -4,6 +4,11 @@
 #include "coordinator/session/session_layers.h"
 #include "proto/limits.h"
 
+/* Whether all layers of a stage have their keys and values in one place. */
+static bool is_in_one_place(const mr_plan_stage *s) {
+    return s->device_layers == 0 || s->device_layers == s->last - s->first;
+}
+
 bool session_kv_keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from, bool *out_moves) {
     *out_moves = false;
     if (former->n_stages != s->plan.n_stages)
@@ -13,7 +18,7 @@ bool session_kv_keeps_cut(const mr_session *s, const mr_plan *former, int32_t *f
         bool moves = old->rank != new->rank;
         from[i] = moves ? old->rank : -1;
         *out_moves = *out_moves || moves;
-        if (old->first != new->first || old->last != new->last || old->device_layers > 0 || new->device_layers > 0 ||
+        if (old->first != new->first || old->last != new->last || !is_in_one_place(old) || !is_in_one_place(new) ||
             (moves && (session_layers_stage(s, old->rank) || mr_session_cluster_is_lost(&s->cluster, old->rank))))
             return false;
     }
@@ -30,6 +35,5 @@ int32_t session_kv_only_move(const mr_session *s, const mr_plan *former, int32_t
         n += from[i] >= 0;
         stage = from[i] >= 0 ? i : stage;
     }
-    bool on_hosts = n == 1 && former->stages[stage].device_layers == 0 && s->plan.stages[stage].device_layers == 0;
-    return on_hosts ? stage : -1;
+    return n == 1 ? stage : -1;
 }

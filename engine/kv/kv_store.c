@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 struct mr_kv_store {
@@ -125,8 +126,12 @@ void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_
     *out_v = kv->v[layer_idx];
 }
 
-bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_kv_desc *desc) {
-    bool is_same = kv->backend == backend && kv->n_layers == desc->n_layers && kv->n_blocks == desc->n_blocks;
+mr_backend *mr_kv_store_backend(const mr_kv_store *kv) {
+    return kv->backend;
+}
+
+bool mr_kv_store_is(const mr_kv_store *kv, const mr_kv_desc *desc) {
+    bool is_same = kv->n_layers == desc->n_layers && kv->n_blocks == desc->n_blocks;
     for (int32_t i = 0; i < kv->n_layers && is_same; i++) {
         mr_tensor k, v;
         is_same = mr_kv_layer_describe(desc, i, &k, &v, NULL) == MR_OK && k.type == kv->k[i].type &&
@@ -143,30 +148,54 @@ size_t mr_kv_store_block_bytes(const mr_kv_store *kv) {
     size_t bytes = 0;
     for (int32_t i = 0; i < 2 * kv->n_layers; i++)
         bytes += kv->k[i].row_bytes;
-    return kv->buffer && kv->buffer->base ? bytes : 0;
+    return bytes;
 }
 
-static uint8_t *block_of(const mr_kv_store *kv, const mr_tensor *t, int32_t block) {
-    MR_ASSERT(block >= 0 && block < kv->n_blocks);
-    return kv->buffer->base + t->offset + (size_t)block * t->row_bytes;
+/* The parts of a block: keys of layer 0, its values, keys of layer 1 ... */
+static const mr_tensor *part_of(const mr_kv_store *kv, int32_t i) {
+    return i % 2 ? &kv->v[i / 2] : &kv->k[i / 2];
 }
 
-void mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out) {
-    for (int32_t i = 0; i < kv->n_layers; i++) {
-        memcpy(out, block_of(kv, &kv->k[i], block), kv->k[i].row_bytes);
-        out += kv->k[i].row_bytes;
-        memcpy(out, block_of(kv, &kv->v[i], block), kv->v[i].row_bytes);
-        out += kv->v[i].row_bytes;
+static size_t offset_in(const mr_tensor *t, int32_t block) {
+    MR_ASSERT(block >= 0 && block < t->ne[1]);
+    return t->offset + (size_t)block * t->row_bytes;
+}
+
+mr_status mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out, mr_fence *out_fence, mr_err *err) {
+    mr_status status = MR_OK;
+    *out_fence = 0;
+    for (int32_t i = 0; i < 2 * kv->n_layers && status == MR_OK; i++) {
+        const mr_tensor *t = part_of(kv, i);
+        status = kv->backend->ops->get(kv->backend, kv->buffer, offset_in(t, block), out, t->row_bytes, out_fence, err);
+        out += t->row_bytes;
     }
+    return status;
 }
 
-void mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes) {
-    for (int32_t i = 0; i < kv->n_layers; i++) {
-        memcpy(block_of(kv, &kv->k[i], block), bytes, kv->k[i].row_bytes);
-        bytes += kv->k[i].row_bytes;
-        memcpy(block_of(kv, &kv->v[i], block), bytes, kv->v[i].row_bytes);
-        bytes += kv->v[i].row_bytes;
+mr_status mr_kv_store_has_got(const mr_kv_store *kv, mr_fence fence, int64_t deadline_ns, bool *out, mr_err *err) {
+    mr_status status = kv->backend->ops->wait(kv->backend, fence, deadline_ns, err);
+    *out = status == MR_OK;
+    return status == MR_E_TIMEOUT ? MR_OK : status;
+}
+
+mr_status mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes, mr_err *err) {
+    mr_status status = MR_OK;
+    mr_fence fence = 0;
+    for (int32_t i = 0; i < 2 * kv->n_layers && status == MR_OK; i++) {
+        const mr_tensor *t = part_of(kv, i);
+        status = kv->backend->ops->set(kv->backend, kv->buffer, offset_in(t, block), bytes, t->row_bytes, &fence, err);
+        bytes += t->row_bytes;
     }
+    return status == MR_OK ? kv->backend->ops->wait(kv->backend, fence, MR_NEVER, err) : status;
+}
+
+mr_status mr_kv_store_move(mr_kv_store *to, const mr_kv_store *from, mr_err *err) {
+    mr_fence fence;
+    size_t bytes = 0;
+    for (int32_t i = 0; i < 2 * to->n_layers; i++)
+        bytes += to->k[i].bytes;
+    mr_status status = to->backend->ops->set(to->backend, to->buffer, 0, from->buffer->base, bytes, &fence, err);
+    return status == MR_OK ? to->backend->ops->wait(to->backend, fence, MR_NEVER, err) : status;
 }
 
 mr_status mr_kv_whole_describe(const mr_kv_desc *d, mr_tensor *out, int32_t *out_parts, mr_err *err) {

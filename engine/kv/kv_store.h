@@ -6,7 +6,9 @@
  * The store knows blocks by number only. The coordinator's ledger knows which sequence owns which block.
  * Owns:    one buffer on the backend and its tensors, all allocated at create. Borrows: the backend, which outlives the
  *          store.
- * Threads: caller serialises. Programs of the backend change the content, and mr_kv_store_set_block while none runs. */
+ * Threads: caller serialises. Programs of the backend change the content, and mr_kv_store_set_block and
+ *          mr_kv_store_move while none runs.
+ * Errors:  those of the backend; others are named at the function. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_KV_KV_STORE_H
 #define MR_ENGINE_KV_KV_STORE_H
@@ -39,14 +41,22 @@ void mr_kv_store_destroy(mr_kv_store *kv);
 
 /* Returns the state tensors of one layer, 0 .. n_layers - 1, with their place in the buffer. */
 void mr_kv_store_layer(const mr_kv_store *kv, int32_t layer_idx, mr_tensor *out_k, mr_tensor *out_v);
-/* Whether the store is on this backend, and is one that desc describes. */
-bool mr_kv_store_is(const mr_kv_store *kv, const mr_backend *backend, const mr_kv_desc *desc);
+mr_backend *mr_kv_store_backend(const mr_kv_store *kv);
+/* Whether the store is one that desc describes, on any backend. */
+bool mr_kv_store_is(const mr_kv_store *kv, const mr_kv_desc *desc);
 int32_t mr_kv_store_n_blocks(const mr_kv_store *kv);
-/* Bytes of one block of all layers; 0: the host does not reach the store's memory. */
+/* Bytes of one block of all layers. */
 size_t mr_kv_store_block_bytes(const mr_kv_store *kv);
-/* Copy one block of all layers, mr_kv_store_block_bytes, layer by layer, keys first. The host reaches the store. */
-void mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out);
-void mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes);
+/* Copy one block of all layers, mr_kv_store_block_bytes, layer by layer, keys first. get_block begins the copy, which
+ * is over when mr_kv_store_has_got says so: a device may have to end its work first. set_block waits for its end. */
+MR_MUST_USE mr_status mr_kv_store_get_block(const mr_kv_store *kv, int32_t block, uint8_t *out, mr_fence *out_fence,
+                                            mr_err *err);
+/* Waits until the deadline at most. */
+MR_MUST_USE mr_status mr_kv_store_has_got(const mr_kv_store *kv, mr_fence fence, int64_t deadline_ns, bool *out,
+                                          mr_err *err);
+MR_MUST_USE mr_status mr_kv_store_set_block(mr_kv_store *kv, int32_t block, const uint8_t *bytes, mr_err *err);
+/* Copies the content of a store in the host's memory to one of the same layers and blocks. */
+MR_MUST_USE mr_status mr_kv_store_move(mr_kv_store *to, const mr_kv_store *from, mr_err *err);
 
 /* Describes the same tensors without a store and without a place, for graphs that are only measured. */
 MR_MUST_USE mr_status mr_kv_layer_describe(const mr_kv_desc *desc, int32_t layer_idx, mr_tensor *out_k,

@@ -18,6 +18,7 @@
 #include "tests/cluster/test_job_support.h"
 #include "tests/support/channel_kill.h"
 #include "tests/support/test.h"
+#include "tests/support/test_device.h"
 #include "worker/lobby/lobby.h"
 
 enum {
@@ -31,6 +32,7 @@ enum {
     KV_BYTES = 1,    /* of their bits */
     N_KV_BLOCKS = 8, /* too few for all sequences at once: some are preempted */
     WIDTH = 64,
+    DEVICE_DELAY_US = 20,
     USUAL_RUNS = 40, /* of each test that kills: MILLRACE_TEST_KILLS; all messages with MILLRACE_TEST_LONG */
     LONG_RUNS = 2000,
     MOST_EPOCHS = N_RANKS,
@@ -123,6 +125,7 @@ typedef struct rank {
     channel_kill kill;
     mr_channel *channel;
     mr_lobby_config config;
+    mr_devices devices;
     mr_thread *thread;
 } rank;
 
@@ -145,7 +148,8 @@ static void run_rank(void *ctx) {
     mr_channel_destroy(k->channel);
 }
 
-static void rig_start_with(rig *r, const atomic_uint *n_signals) {
+/* Rank i has a device with memory of its own if bit i of devices is set. */
+static void rig_start_with(rig *r, const atomic_uint *n_signals, unsigned devices) {
     *r = (rig){0};
     alarm(PATIENCE_S);
     expect_ok(mr_local_hub_create(N_RANKS + 1, MAX_REQUESTS, &r->hub, &r->err), &r->err);
@@ -159,7 +163,14 @@ static void rig_start_with(rig *r, const atomic_uint *n_signals) {
                                       .channel = k->channel,
                                       .coordinator = N_RANKS,
                                       .n_threads = 1,
+                                      .devices = &k->devices,
                                       .n_signals = n_signals};
+        if (devices >> i & 1) {
+            const test_device_options options = {
+                .ops = TEST_DEVICE_ALL_OPS, .seed = (uint64_t)i, .max_delay_us = DEVICE_DELAY_US};
+            expect_ok(test_device_create(&options, &k->devices.list.at[0], &r->err), &r->err);
+            k->devices.list.n = 1;
+        }
         expect_ok(mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &k->config.backend, &r->err), &r->err);
         expect_ok(mr_thread_create("rank", 0, run_rank, k, &k->thread, &r->err), &r->err);
     }
@@ -167,7 +178,7 @@ static void rig_start_with(rig *r, const atomic_uint *n_signals) {
 }
 
 static void rig_start(rig *r) {
-    rig_start_with(r, NULL);
+    rig_start_with(r, NULL, 0);
 }
 
 static void rig_stop(rig *r) {
@@ -177,10 +188,17 @@ static void rig_stop(rig *r) {
     mr_channel_destroy(r->channel);
     for (int32_t i = 0; i < N_RANKS; i++) {
         mr_thread_join(r->ranks[i].thread);
+        mr_devices_destroy(&r->ranks[i].devices);
         mr_backend_destroy(r->ranks[i].config.backend);
     }
     mr_local_hub_destroy(r->hub);
     alarm(0);
+}
+
+/* Gives a stage to a rank. A device of the rank holds all its layers. */
+static void give_stage(rig *r, mr_plan_stage *stage, int32_t to) {
+    stage->rank = to;
+    stage->device_layers = r->ranks[to].devices.list.n > 0 ? stage->last - stage->first : 0;
 }
 
 /* Sends the ranks that live into another epoch. */
@@ -195,7 +213,7 @@ static mr_epoch_config next_epoch(rig *r) {
     n = n < N_STAGES ? n : N_STAGES;
     expect_ok(mr_plan_balance(model.tiny->gguf, &model.tiny->info, n, &r->plan, &r->err), &r->err);
     for (int32_t i = 0; i < n; i++) {
-        r->plan.stages[i].rank = living[i];
+        give_stage(r, &r->plan.stages[i], living[i]);
         (void)!mr_roll_call_start(r->roll, living[i], r->epoch + 1, &r->err);
     }
     return (mr_epoch_config){.plan = &r->plan, .number = ++r->epoch, .n_kv_blocks = N_KV_BLOCKS};
@@ -375,7 +393,7 @@ static void test_questions(void **state) {
     (void)state;
     rig r;
     atomic_uint n_signals = 0;
-    rig_start_with(&r, &n_signals);
+    rig_start_with(&r, &n_signals, 0);
     create_job(&r);
     for (uint32_t question = 1; question < 4; question++) {
         for (int32_t i = 0; i < N_RANKS; i++)
@@ -461,7 +479,7 @@ static mr_epoch_config next_epoch_with_kv(rig *r, const kv_copy *copy, mr_epoch_
     const mr_kv_order order = {r->epoch, r->epoch + 1, to, sent, sizeof sent, false};
     for (int32_t i = 0; i < N_RANKS; i++)
         expect_ok(mr_roll_call_abort(r->roll, i, true, &r->err), &r->err);
-    r->plan.stages[1].rank = to;
+    give_stage(r, &r->plan.stages[1], to);
     expect_ok(mr_roll_call_start(r->roll, 0, r->epoch + 1, &r->err), &r->err);
     expect_ok(mr_roll_call_start(r->roll, to, r->epoch + 1, &r->err), &r->err);
     expect_ok(mr_roll_call_give_kv(r->roll, from, &order, &r->err), &r->err);
@@ -469,14 +487,13 @@ static mr_epoch_config next_epoch_with_kv(rig *r, const kv_copy *copy, mr_epoch_
 }
 
 /* KV blocks go along, so that of each text at most its last, partial block is computed again. */
-static void test_kept_blocks(void **state) {
-    (void)state;
+static void keep_blocks(unsigned devices) {
     static heard h;
     rig r;
     mr_epoch_kv kv;
     int32_t n_kept = 0, n_ahead = 0;
     h = (heard){0};
-    rig_start(&r);
+    rig_start_with(&r, NULL, devices);
     create_job(&r);
     submit_all(r.job, &h);
     for (int i = 0; i < 8; i++) {
@@ -497,9 +514,23 @@ static void test_kept_blocks(void **state) {
     }
     (void)run_to_end(&r);
     assert_memory_equal(&h, &undisturbed, sizeof h);
-    print_message("%d KV blocks went along, %d of them before the pause\n", (int)n_kept, (int)n_ahead);
-    assert_true(n_kept > 0);
+    print_message("devices %x: %d KV blocks went along, %d of them before the pause\n", devices, (int)n_kept,
+                  (int)n_ahead);
+    assert_true(n_kept > 0 && n_ahead > 0);
     rig_stop(&r);
+}
+
+static void test_kept_blocks(void **state) {
+    (void)state;
+    keep_blocks(0);
+}
+
+/* From device to device, and between a device and a CPU. */
+static void test_kept_blocks_of_devices(void **state) {
+    (void)state;
+    keep_blocks(~0u);
+    keep_blocks(0xa);
+    keep_blocks(0x4);
 }
 
 /* What the process holds. */
@@ -581,6 +612,7 @@ int main(void) {
         cmocka_unit_test(test_undisturbed), /* first: the others compare with its results */
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_kept_blocks),
+        cmocka_unit_test(test_kept_blocks_of_devices),
         cmocka_unit_test(test_pause),
         cmocka_unit_test(test_questions),
         cmocka_unit_test(test_too_small_a_plan),

@@ -72,7 +72,7 @@ void mr_kv_giving_turn(mr_kv_giving *g) {
     mr_err err;
     if (!g->giver || mr_clock_now_ns() < g->next_ns)
         return;
-    mr_status status = mr_kv_giver_turn(g->giver, &sent, &done, &err);
+    mr_status status = mr_kv_giver_turn(g->giver, 0, &sent, &done, &err);
     g->next_ns = mr_clock_now_ns() + PAUSE_NS;
     if (status != MR_OK)
         mr_log_write(MR_LOG_WARN, "worker", "KV blocks were not sent: %s", err.text);

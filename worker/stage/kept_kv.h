@@ -11,7 +11,7 @@
 
 typedef struct mr_kept_kv {
     mr_kv_store *store; /* NULL: nothing is kept */
-    mr_kv_store *used; /* by the stage that runs, and owned by it; NULL: there is none, or the host does not reach it */
+    mr_kv_store *used;  /* by the stage that runs, and owned by it; NULL: there is none, or there are several */
     mr_layer_range range;
     uint32_t epoch; /* set by the owner: of the last stage that had the store */
 } mr_kept_kv;

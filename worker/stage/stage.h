@@ -61,8 +61,9 @@ typedef struct mr_stage_config {
     bool notes_works;
     bool measures_products; /* devices.min_rows and rates come from a measurement at load (worker/stage/products.h) */
     mr_weight_store *store; /* as in mr_weights_desc */
-    /* Gives the stage its KV store, if it is one of these layers and fits. Gets the store of the stage when it ends, if
-     * the host reaches it. Outlives the stage. NULL: a store of its own. */
+    /* Gives the stage its KV store, if it is one of these layers and fits; one in the host's memory is copied to the
+     * device that holds the layers. Gets the store of the stage when it ends, if there is one for all layers. Outlives
+     * the stage. NULL: a store of its own. */
     mr_kept_kv *kept_kv;
     mr_expert_rules renews; /* counts the uses of experts that are shared, and nothing where none are */
     bool counts_uses;       /* for mr_stage_use_counts; the steps then run one after the other, also on a device */
@@ -97,7 +98,7 @@ mr_stage_sizes mr_stage_get_sizes(const mr_stage *s);
 int32_t mr_stage_kept_layers(const mr_stage *s);
 /* Whether the KV store came from config.kept_kv. */
 bool mr_stage_has_kept_kv(const mr_stage *s);
-/* The KV store, borrowed; NULL: the host does not reach the KV blocks of all layers. */
+/* The KV store, borrowed; NULL: the layers have their KV blocks on several backends. */
 mr_kv_store *mr_stage_kv_store(const mr_stage *s);
 /* Bytes of weights that were loaded. */
 size_t mr_stage_loaded_bytes(const mr_stage *s);

@@ -256,10 +256,17 @@ bool mr_stage_state_has_kept_kv(const mr_stage_state *s) {
     return s->has_kept;
 }
 
+/* Index of the backend that holds the keys and values of all layers; -1: they lie on several backends. */
+static int32_t only_home(const mr_stage_state *s) {
+    int32_t b = 0;
+    while (b < s->backends.n && s->at[b].desc.n_layers < s->n_layers)
+        b++;
+    return b < s->backends.n ? b : -1;
+}
+
 mr_kv_store *mr_stage_state_kv_store(const mr_stage_state *s) {
-    const backend_state *host = &s->at[s->backends.n - 1];
-    bool is_whole = host->kv && host->desc.n_layers == s->n_layers;
-    return is_whole && mr_kv_store_block_bytes(host->kv) > 0 ? host->kv : NULL;
+    int32_t b = only_home(s);
+    return b >= 0 ? s->at[b].kv : NULL;
 }
 
 /* Leaves the KV store to later stages. */
@@ -272,7 +279,7 @@ static void keep_kv(mr_stage_state *s) {
     mr_kv_store_destroy(s->kept->store);
     s->kept->store = store;
     s->kept->range = s->range;
-    s->at[s->backends.n - 1].kv = NULL;
+    s->at[only_home(s)].kv = NULL;
 }
 
 void mr_stage_state_destroy(mr_stage_state *s) {
@@ -295,25 +302,35 @@ void mr_stage_state_destroy(mr_stage_state *s) {
     mr_free(s);
 }
 
-/* Takes the store of an earlier stage, if it is one for the host. Frees it otherwise, before there is another one. */
-static void take_kept(mr_stage_state *s) {
+/* Takes the store of an earlier stage, if it has what this stage needs; blocks that have come to the host are copied to
+ * the device that needs them. Frees the store otherwise, before there is another one. */
+static mr_status take_kept(mr_stage_state *s, mr_err *err) {
     mr_kept_kv *kept = s->kept;
-    backend_state *host = &s->at[s->backends.n - 1];
+    int32_t b = only_home(s);
     if (!kept || !kept->store)
-        return;
-    if (kept->range.first != s->range.first || kept->range.last != s->range.last ||
-        !mr_kv_store_is(kept->store, s->backends.at[s->backends.n - 1], &host->desc)) {
+        return MR_OK;
+    mr_backend *from = mr_kv_store_backend(kept->store), *host = s->backends.at[s->backends.n - 1];
+    bool fits = b >= 0 && kept->range.first == s->range.first && kept->range.last == s->range.last &&
+                mr_kv_store_is(kept->store, &s->at[b].desc);
+    if (!fits || (from != s->backends.at[b] && from != host)) {
         mr_kept_kv_drop(kept);
-        return;
+        return MR_OK;
     }
-    host->kv = kept->store;
     s->has_kept = true;
-    kept->store = NULL;
+    if (from == s->backends.at[b]) {
+        s->at[b].kv = kept->store;
+        kept->store = NULL;
+        return MR_OK;
+    }
+    mr_status status = mr_kv_store_create(s->backends.at[b], &s->at[b].desc, &s->at[b].kv, err);
+    if (status == MR_OK)
+        status = mr_kv_store_move(s->at[b].kv, kept->store, err);
+    mr_kept_kv_drop(kept);
+    return status;
 }
 
 mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err) {
-    mr_status status = MR_OK;
-    take_kept(s);
+    mr_status status = take_kept(s, err);
     for (int32_t b = 0; b < s->backends.n && status == MR_OK; b++) {
         backend_state *at = &s->at[b];
         mr_tensor keys, values;

@@ -21,8 +21,8 @@ typedef struct mr_stage_state mr_stage_state;
  * read here only. */
 MR_MUST_USE mr_status mr_stage_state_create(const mr_stage_config *config, const mr_backends *backends,
                                             mr_stage_state **out, mr_err *err);
-/* Waits until no backend reads the state's memory on the host. The KV store goes to config.kept_kv, if the host reaches
- * it. */
+/* Waits until no backend reads the state's memory on the host. The KV store goes to config.kept_kv, if there is one for
+ * all layers. */
 void mr_stage_state_destroy(mr_stage_state *s);
 /* Takes the memory on the backends. */
 MR_MUST_USE mr_status mr_stage_state_allocate(mr_stage_state *s, mr_err *err);

@@ -189,23 +189,32 @@ static void test_blocks_move(void **state) {
     uint8_t *block = malloc(n), *out = malloc(n), *zeros = calloc(1, n);
     for (size_t i = 0; i < n; i++)
         block[i] = (uint8_t)(i * 7 + i / 256 + 1);
-    mr_kv_store_set_block(a, 3, block);
-    for (int32_t i = 0; i < d.n_blocks; i++) {
-        mr_kv_store_get_block(a, i, out);
-        assert_memory_equal(out, i == 3 ? block : zeros, n);
-        mr_kv_store_set_block(b, d.n_blocks - 1 - i, out);
-    }
     mr_tensor k, v;
     mr_fence fence;
+    bool is_here = false;
+    assert_int_equal(mr_kv_store_set_block(a, 3, block, NULL), MR_OK);
+    for (int32_t i = 0; i < d.n_blocks; i++) {
+        assert_int_equal(mr_kv_store_get_block(a, i, out, &fence, NULL), MR_OK);
+        assert_int_equal(mr_kv_store_has_got(a, fence, 0, &is_here, NULL), MR_OK);
+        assert_true(is_here);
+        assert_memory_equal(out, i == 3 ? block : zeros, n);
+        assert_int_equal(mr_kv_store_set_block(b, d.n_blocks - 1 - i, out, NULL), MR_OK);
+    }
     mr_kv_store_layer(b, 1, &k, &v); /* where the kernels look for it */
     assert_int_equal(be->ops->get(be, v.buffer, v.offset + v.row_bytes, out, v.row_bytes, &fence, NULL), MR_OK);
     mr_tensor k0, v0;
     mr_kv_store_layer(b, 0, &k0, &v0);
     assert_memory_equal(out, block + k0.row_bytes + v0.row_bytes + k.row_bytes, v.row_bytes);
-    assert_true(mr_kv_store_is(a, be, &d));
-    assert_false(mr_kv_store_is(a, be, &DESC));
+    assert_int_equal(mr_kv_store_move(a, b, NULL), MR_OK);
+    assert_int_equal(mr_kv_store_get_block(a, d.n_blocks - 4, out, &fence, NULL), MR_OK);
+    assert_memory_equal(out, block, n);
+    assert_int_equal(mr_kv_store_get_block(a, 3, out, &fence, NULL), MR_OK);
+    assert_memory_equal(out, zeros, n);
+    assert_ptr_equal(mr_kv_store_backend(a), be);
+    assert_true(mr_kv_store_is(a, &d));
+    assert_false(mr_kv_store_is(a, &DESC));
     d.type = MR_TYPE_F32;
-    assert_false(mr_kv_store_is(a, be, &d));
+    assert_false(mr_kv_store_is(a, &d));
     free(block);
     free(out);
     free(zeros);
