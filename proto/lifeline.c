@@ -31,7 +31,7 @@ enum {
 #define SILENT_BEATS 9 /* whole beats: a peer is lost in the tenth beat at the latest */
 #define GOODBYE_NS (500 * MR_NS_PER_MS)
 
-static const uint8_t ALIVE = 'h', GOODBYE = 'b';
+static const uint8_t ALIVE = 'h', HANGS = 'x', GOODBYE = 'b';
 
 typedef struct conn {
     int fd;       /* -1: this entry is free */
@@ -69,13 +69,18 @@ static void conn_lose(mr_lifeline *l, conn *c, const char *why) {
     l->config.lost(l->config.ctx, c->rank, why, mr_clock_now_ns() - c->heard_ns);
 }
 
+/* The process of the peer may go on later. A goodbye from rank 0 lets it end quietly then. */
+static void conn_give_up(mr_lifeline *l, conn *c, const char *why) {
+    if (c->rank != 0)
+        (void)send(c->fd, &GOODBYE, 1, MSG_NOSIGNAL);
+    conn_lose(l, c, why);
+}
+
 static void conn_lose_silent(mr_lifeline *l, conn *c) {
     char why[WHY_BYTES];
     snprintf(why, sizeof why, "no sign of life for %g s",
              (double)l->config.beat_ns * (l->config.silent_beats + 1) / (double)MR_NS_PER_S);
-    if (c->rank != 0)
-        (void)send(c->fd, &GOODBYE, 1, MSG_NOSIGNAL);
-    conn_lose(l, c, why);
+    conn_give_up(l, c, why);
 }
 
 /* The kernel of a living host acknowledges signs of life at once, even where the process is stopped or its cores are
@@ -113,6 +118,10 @@ static void peer_read(mr_lifeline *l, conn *c) {
     for (ssize_t i = 0; i < n; i++) {
         if (bytes[i] == GOODBYE) {
             conn_lose(l, c, NULL);
+            return;
+        }
+        if (bytes[i] == HANGS) {
+            conn_give_up(l, c, "its step thread hangs");
             return;
         }
         if (bytes[i] != ALIVE) {
@@ -213,7 +222,7 @@ static void door_answer(mr_lifeline *l) {
 
 /* One beat: reads from every peer, drops the silent peers, and sends a sign of life to the others. */
 static void lifeline_beat(mr_lifeline *l) {
-    bool is_alive = !l->config.is_alive || l->config.is_alive(l->config.ctx);
+    bool is_alive = !l->config.hangs || !l->config.hangs(l->config.ctx);
     for (int32_t i = 0; i < l->n_conns; i++) {
         conn *c = &l->conns[i];
         if (c->fd < 0)
@@ -224,8 +233,8 @@ static void lifeline_beat(mr_lifeline *l) {
         if (c->fd < 0)
             continue;
         if (c->silent_beats <= l->config.silent_beats) {
-            if (c->rank != PENDING && is_alive) /* if the send fails, poll reports it */
-                (void)send(c->fd, &ALIVE, 1, MSG_NOSIGNAL);
+            if (c->rank != PENDING) /* if the send fails, poll reports it */
+                (void)send(c->fd, is_alive ? &ALIVE : &HANGS, 1, MSG_NOSIGNAL);
         } else if (c->rank == PENDING) {
             lifeline_fd_close(&c->fd);
         } else {
@@ -451,7 +460,7 @@ mr_status mr_lifeline_listen(int32_t n_ranks, const mr_secret *secret, mr_lifeli
 mr_status mr_lifeline_connect(const mr_lifeline_wish *wish, const char *address, int64_t deadline_ns, mr_lifeline **out,
                               mr_err *err) {
     const lifeline_config config = {.lost = wish->lost,
-                                    .is_alive = wish->is_alive,
+                                    .hangs = wish->hangs,
                                     .ctx = wish->ctx,
                                     .secret = wish->secret,
                                     .refused_until_ns = wish->refused_until_ns,

@@ -3,9 +3,10 @@
  * when a process dies, whatever the process was doing. Both ends send a byte every 500 ms. If a host or its network
  * fails, no byte is acknowledged any more, and after 1 s the kernel ends the connection (TCP_USER_TIMEOUT). If a
  * process is stopped, its kernel goes on acknowledging, and the byte of the process is missing for 5 s. Time in which
- * the watching process itself was stopped does not count. Linux frees the memory of a killed process before it closes
- * its files: measured 30 ms for a GB of 4 KiB pages and 2 ms for a GB of huge pages until the death shows. When a peer
- * is silent for too long, rank 0 sends it a goodbye, so that a rank that was only stopped ends quietly when it goes on.
+ * the watching process itself was stopped does not count. A rank may also say that it hangs. Linux frees the memory of
+ * a killed process before it closes its files: measured 30 ms for a GB of 4 KiB pages and 2 ms for a GB of huge pages
+ * until the death shows. When a peer hangs or is silent for too long, rank 0 sends it a goodbye, so that a rank that
+ * was only stopped ends quietly when it goes on.
  * Owns:    its sockets (on rank 0 one for each other rank) and its thread. If a process forks without exec, the child
  *          holds the sockets, too: the death of the process shows only when the child has ended.
  * Threads: listen, connect and close are for one thread; any thread may call mr_lifeline_address.
@@ -50,9 +51,9 @@ typedef struct mr_lifeline_wish {
     int32_t self_rank;
     const mr_secret *secret; /* of the launch, read by the call only */
     mr_lifeline_lost *lost;
-    /* Called once in a beat, on the thread of the lifeline; while it returns false, this process gives no sign of life.
-     * NULL: this process is alive while the thread of the lifeline runs. */
-    bool (*is_alive)(void *ctx);
+    /* Called once in a beat, on the thread of the lifeline. true: rank 0 is told that this process hangs, and takes it
+     * for lost. NULL: this process does not hang while the thread of the lifeline runs. */
+    bool (*hangs)(void *ctx);
     void *ctx;
     /* Until when to try again where the connection ends before the answer to the proof: rank 0 has another secret, is
      * starting again, or is behind a proxy that closes. A time of mr_clock_now_ns(). 0: do not try again. */

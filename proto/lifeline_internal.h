@@ -37,7 +37,7 @@ enum {
  * peers for lost. */
 typedef struct lifeline_config {
     mr_lifeline_lost *lost;
-    bool (*is_alive)(void *ctx); /* false: no sign of life is sent now; NULL: always */
+    bool (*hangs)(void *ctx); /* as in mr_lifeline_wish */
     void *ctx;
     const mr_secret *secret;  /* of the launch, read by listen and connect only; NULL: there is none */
     int64_t beat_ns;          /* time between two signs of life */

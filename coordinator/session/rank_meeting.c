@@ -19,8 +19,10 @@ static const char ADDRESS_KEY[] = "millrace.lifeline";
  * rank that rank 0 refuses gives up after REFUSED_NS, and this much earlier than rank 0 at the latest, because it alone
  * can name the likely cause. */
 static const int64_t REFUSED_NS = 10 * MR_NS_PER_S, FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS,
-                     LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS, LEAVE_AFTER_NS = 300 * MR_NS_PER_MS,
-                     HANG_NS = 20 * MR_NS_PER_S;
+                     LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS, LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
+/* Beats of the lifeline, 0.5 s each: how long the step thread may neither look for messages nor take CPU time, and how
+ * long it may compute without a look. Beats are counted, not time: a process that was stopped as a whole has none. */
+enum { IDLE_BEATS = 10, BLIND_BEATS = 40 };
 
 static atomic_bool loss_reported, any_lost;
 
@@ -134,19 +136,23 @@ static void on_lost(void *ctx, int32_t rank, const char *why, int64_t silent_ns)
     }
 }
 
-/* At the other ranks, once in a beat: whether the step thread works. A thread that runs steps looks for messages
- * between the nodes of a graph. Loading may take longer between two looks. */
-static bool is_alive(void *ctx) {
+/* At the other ranks, once in a beat: whether the step thread hangs. A thread that runs steps looks for messages
+ * between the nodes of a graph, and takes CPU time within them. Loading may take longer between two looks. */
+static bool hangs(void *ctx) {
     rank_process *p = ctx;
-    int64_t now_ns = mr_clock_now_ns();
+    struct timespec cpu = {0};
     mr_mutex_lock(&p->lock);
     uint64_t n_looks = p->mpi ? mr_mpi_n_looks(p->mpi) : 0;
     bool may_hang = p->mpi && atomic_load(&p->runs_steps);
     mr_mutex_unlock(&p->lock);
-    if (!may_hang || n_looks != p->n_looks)
-        p->looked_ns = now_ns;
+    (void)clock_gettime(p->step_clock, &cpu);
+    int64_t cpu_ns = (int64_t)cpu.tv_sec * MR_NS_PER_S + cpu.tv_nsec;
+    bool has_looked = !may_hang || n_looks != p->n_looks;
+    p->n_blind_beats = has_looked ? 0 : p->n_blind_beats + 1;
+    p->n_idle_beats = has_looked || cpu_ns != p->step_cpu_ns ? 0 : p->n_idle_beats + 1;
     p->n_looks = n_looks;
-    return now_ns - p->looked_ns < HANG_NS;
+    p->step_cpu_ns = cpu_ns;
+    return p->n_blind_beats >= BLIND_BEATS || p->n_idle_beats >= IDLE_BEATS;
 }
 
 /* --- The meeting ------------------------------------------------------------------------------------------------- */
@@ -193,7 +199,7 @@ static mr_status connect_lifeline(rank_process *p, const char *address, int64_t 
     const mr_lifeline_wish wish = {.self_rank = p->config.place.rank,
                                    .secret = &p->launch,
                                    .lost = on_lost,
-                                   .is_alive = is_alive,
+                                   .hangs = hangs,
                                    .ctx = p,
                                    .refused_until_ns = refused_ns < latest_ns ? refused_ns : latest_ns};
     mr_status status = mr_secret_find(&p->launch, err);
@@ -253,6 +259,7 @@ static mr_status find_rank_0(rank_process *p, mr_err *err) {
 
 mr_status rank_meet(rank_process *p, mr_err *err) {
     mr_status status = MR_OK;
+    (void)pthread_getcpuclockid(pthread_self(), &p->step_clock);
     p->launcher = mr_launcher_open();
     if (p->launcher) {
         learn_hosts(p);

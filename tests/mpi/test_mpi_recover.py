@@ -3,6 +3,7 @@
 """`millrace serve --recover` over ranks: ranks are killed while streams run, and every stream gets the text that it
 would have got without the deaths. Argument: the class of tests to run. Exit status 77: all were skipped.
 MILLRACE_KILLS: how many ranks to kill in each test of kills; 100 with MILLRACE_TEST_LONG=1."""
+import ctypes
 import http.client
 import json
 import os
@@ -23,6 +24,7 @@ LIMIT_S = 120
 N_RANKS = 4
 N_STREAMS = 32
 N_KILLS = int(os.environ.get("MILLRACE_KILLS", 100 if os.environ.get("MILLRACE_TEST_LONG") == "1" else 10))
+PTRACE_SEIZE, PTRACE_INTERRUPT, WAIT_FOR_THREADS = 0x4206, 0x4207, 0x40000000
 GRAMMAR = 'root ::= (word " ")+\nword ::= [a-z]{1,7}'
 
 
@@ -92,6 +94,29 @@ def all_streams(port, meanwhile=lambda: None):
     for t in threads:
         t.join()
     return out
+
+
+def thread_name(pid, thread):
+    with open("/proc/%d/task/%s/comm" % (pid, thread), encoding="ascii") as f:
+        return f.read().strip()
+
+
+def stop_thread(thread):
+    """Stops one thread of another process, as a debugger does. False: the system does not allow it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+    return libc.ptrace(PTRACE_SEIZE, thread, None, None) == 0 and libc.ptrace(PTRACE_INTERRUPT, thread, None, None) == 0
+
+
+def reap_thread(thread):
+    """Waits until a stopped thread has ended with its process."""
+    while True:
+        try:
+            _, status = os.waitpid(thread, WAIT_FOR_THREADS)
+        except ChildProcessError:
+            return
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            return
 
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
@@ -182,6 +207,25 @@ class Serve(unittest.TestCase):
         kill(pid, signal.SIGCONT)
         done = self.end(job, [1], "rank 1 is stopped")
         self.assertIn(b"no sign of life", done.stderr, str(done))
+
+    def test_a_stopped_step_thread(self):
+        """The thread of the lifeline goes on, and says that the other one hangs."""
+        wanted = self.undisturbed()
+        port, job = self.start(3, "--recover")
+        pid = job.rank_pid(1)
+        thread = next(t for t in os.listdir("/proc/%d/task" % pid) if thread_name(pid, t) == "step")
+        stopped = []
+
+        def meanwhile():
+            time.sleep(0.3)
+            stopped.append(stop_thread(int(thread)))
+
+        self.assertEqual(all_streams(port, meanwhile), wanted)
+        if not stopped[0]:
+            self.skipTest("no thread may be traced here")
+        reap_thread(int(thread))
+        done = self.end(job, [1], "the step thread of rank 1 is stopped")
+        self.assertIn(b"its step thread hangs", done.stderr, str(done))
 
     def test_a_spare(self):
         """A rank that the first plan leaves out takes the place of a lost one, by measured times."""
