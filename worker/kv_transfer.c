@@ -12,7 +12,7 @@
 
 enum { N_SLOTS = 4 };
 /* The receiver may have to load its layers before it takes the first block. */
-static const int64_t GIVER_PATIENCE_NS = 60 * MR_NS_PER_S, LOOK_NS = MR_NS_PER_S / 10;
+static const int64_t GIVER_PATIENCE_NS = 60 * MR_NS_PER_S, LOOK_NS = 5 * MR_NS_PER_MS;
 
 struct mr_kv_giver {
     mr_kv_transfer transfer;

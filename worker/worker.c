@@ -48,6 +48,14 @@ static bool told_to_end_fetch(void *ctx) {
     return worker_told_to_end(ctx);
 }
 
+/* While KV blocks come, ranks may fetch layers from this one. */
+static bool told_to_end_and_serve(void *ctx) {
+    worker *w = ctx;
+    if (w->config->file_server)
+        mr_file_server_serve(w->config->file_server, 0);
+    return worker_told_to_end(w);
+}
+
 static mr_status open_model(worker *w, mr_err *err) {
     const mr_worker_config *c = w->config;
     const mr_file_wait wait = {told_to_end_fetch, NULL, w};
@@ -146,6 +154,7 @@ static mr_status find_place(worker *w, const Millrace__Plan *plan, mr_layer_rang
         w->out.way = (mr_way)plan->stages[w->stage_idx]->way;
     }
     w->must_ways = plan->must_ways;
+    w->knows_place = true;
     return MR_OK;
 }
 
@@ -212,6 +221,13 @@ static void refuse_kv(const worker *w, mr_layer_range range) {
         mr_kv_refuse(&transfer, &w->info, range);
 }
 
+/* The same for a stage that ends before it knows its place in the plan. */
+static void refuse_kv_of_all(const worker *w) {
+    for (int32_t i = 0; i < w->config->coordinator; i++)
+        if (i != w->config->channel->self)
+            mr_link_discard(w->config->channel, i, MR_LINK_ACTIVATIONS, w->config->epoch, INT32_MAX);
+}
+
 /* The stage has the KV blocks that were kept here, or receives them from another rank. Without them the sequences are
  * computed again: that is no error. */
 static mr_status take_kv(worker *w, mr_layer_range range, mr_err *err) {
@@ -220,7 +236,7 @@ static mr_status take_kv(worker *w, mr_layer_range range, mr_err *err) {
                                      .epoch = w->config->epoch,
                                      .store = mr_stage_kv_store(w->stage),
                                      .n_blocks = (int32_t)w->limits.n_kv_blocks,
-                                     .told_to_end = told_to_end_fetch,
+                                     .told_to_end = told_to_end_and_serve,
                                      .ctx = w};
     mr_err why;
     if (w->config->kept_kv) {
@@ -434,11 +450,17 @@ static mr_status serve(worker *w, mr_err *err) {
     return w->stop && w->stage ? worker_report_end(w, err) : MR_OK;
 }
 
-static void finish(worker *w) {
-    tell_whether_it_runs_steps(w, false);
+/* A device that does not answer may keep mr_stage_destroy for ever: then the stage still counts as one that runs steps,
+ * so that its rank is given up. */
+static void finish(worker *w, mr_status status) {
+    if (status != MR_E_DEVICE)
+        tell_whether_it_runs_steps(w, false);
+    if (!w->knows_place)
+        refuse_kv_of_all(w);
     worker_log_expert_share(w);
     worker_stop_hops(w);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
+    tell_whether_it_runs_steps(w, false);
     mr_tail_destroy(w->tail);
     mr_stage_clock_end(&w->clock);
     worker_close_hops(w);
@@ -469,6 +491,6 @@ mr_status mr_worker_run(const mr_worker_config *config, mr_err *err) {
             *config->is_unheard = !is_heard;
         mr_err_set(err, status, "%s", own.text);
     }
-    finish(&w);
+    finish(&w, status);
     return status;
 }

@@ -57,6 +57,7 @@ typedef struct worker {
     mr_outbox *report;
     worker_hop in, out;  /* of the activations; without a link: there is no such neighbour */
     mr_backends devices; /* of the stage, borrowed */
+    bool knows_place;    /* in the plan */
     bool is_linking;     /* the stage is loaded, and the hops are not open yet */
     mr_arena *tokens_arena;
     worker_step steps[MR_STAGE_STEPS]; /* a ring: the steps under way, then the pending one */

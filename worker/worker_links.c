@@ -90,6 +90,8 @@ int64_t worker_wait_ns(const worker *w, int64_t due_ns) {
     bool is_busy =
         (w->in.link && mr_device_link_is_busy(w->in.link)) || (w->out.link && mr_device_link_is_busy(w->out.link));
     int64_t look_ns = is_busy ? mr_clock_now_ns() + (w->is_linking ? SETUP_LOOK_NS : LOOK_NS) : due_ns;
+    int64_t wanted_ns = w->config->look_ns ? w->config->look_ns(w->config->told_to_end_ctx) : MR_NEVER;
+    look_ns = look_ns < wanted_ns ? look_ns : wanted_ns;
     return look_ns < due_ns ? look_ns : due_ns;
 }
 

@@ -80,6 +80,10 @@ void mr_kv_giving_turn(mr_kv_giving *g) {
         mr_kv_giving_end(g);
 }
 
+int64_t mr_kv_giving_due_ns(const mr_kv_giving *g) {
+    return g->giver ? g->next_ns : MR_NEVER;
+}
+
 void mr_kv_giving_end(mr_kv_giving *g) {
     mr_kv_giver_destroy(g->giver);
     *g = (mr_kv_giving){0};

@@ -37,6 +37,8 @@ void mr_kv_giving_begin(mr_kv_giving *g, const mr_kv_wish *wish, mr_channel *cha
                         const mr_kept_kv *kept);
 /* Sends a block if one is due. Call often, on the step thread. */
 void mr_kv_giving_turn(mr_kv_giving *g);
+/* When the next block may go; MR_NEVER: none is left. */
+int64_t mr_kv_giving_due_ns(const mr_kv_giving *g);
 void mr_kv_giving_end(mr_kv_giving *g);
 
 #endif

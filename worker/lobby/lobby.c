@@ -32,11 +32,12 @@ typedef struct lobby {
     mr_part_roots roots;
     mr_weight_store *store; /* the layers of the last stage, for the next one */
     mr_kept_kv kv;          /* its KV blocks, until the coordinator says that they are of no use */
-    mr_kv_giving giving;    /* of KV blocks, while a stage runs */
-    bool has_refused;       /* a message of somebody without the launch secret was logged */
-    uint32_t n_signals;     /* of config->n_signals, those that the coordinator was told of */
-    int64_t loaded_ns;      /* when a load for a later stage has last called must_stop; 0: not yet */
-    mr_status status;       /* error of a peek inside told_to_end */
+    bool runs_stage;
+    mr_kv_giving giving; /* of KV blocks, while a stage runs */
+    bool has_refused;    /* a message of somebody without the launch secret was logged */
+    uint32_t n_signals;  /* of config->n_signals, those that the coordinator was told of */
+    int64_t loaded_ns;   /* when a load for a later stage has last called must_stop; 0: not yet */
+    mr_status status;    /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
 
@@ -135,10 +136,15 @@ static bool told_to_end(void *ctx) {
         l->status = pass_signals(l, &l->err);
     if (l->status == MR_OK)
         l->status = peek(l, &l->err);
-    if (l->status == MR_OK && l->kv.used)
+    if (l->status == MR_OK && l->runs_stage)
         l->status = give_ahead(l, &l->err);
     return l->status != MR_OK || (l->message && (l->message->body_case == MILLRACE__CONTROL__BODY_SHUTDOWN ||
                                                  l->message->body_case == MILLRACE__CONTROL__BODY_ABORT));
+}
+
+static int64_t look_ns(void *ctx) {
+    const lobby *l = ctx;
+    return mr_kv_giving_due_ns(&l->giving);
 }
 
 /* After told_to_end: the error that it met, or MR_OK. */
@@ -190,8 +196,11 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
                                .runs_steps = l->config->runs_steps,
                                .is_unheard = &is_unheard,
                                .told_to_end = told_to_end,
+                               .look_ns = look_ns,
                                .told_to_end_ctx = l};
+    l->runs_stage = true;
     mr_status status = mr_worker_run(&config, err);
+    l->runs_stage = false;
     mr_kv_giving_end(&l->giving);
     if (status != MR_OK)
         mr_log_write(MR_LOG_DEBUG, "worker", "the stage ended: %s", err->text);
@@ -460,6 +469,8 @@ static mr_status answer_take_kv(lobby *l, mr_err *err) {
     mr_status taken = open_model(l, &gguf, &info, &why);
     if (taken == MR_OK)
         taken = mr_kv_take_ahead(&wish, &info, l->config->backend, l->config->coordinator, transfer, &l->kv, &why);
+    else if ((int32_t)wish.from < l->config->coordinator && (int32_t)wish.from != l->config->channel->self)
+        mr_link_discard(l->config->channel, (int32_t)wish.from, MR_LINK_LOGITS, wish.epoch, INT32_MAX);
     mr_gguf_close(gguf);
     if (taken == MR_E_CANCELLED)
         return how_told(l, err);
