@@ -84,6 +84,8 @@ mr_status job_rig_start(job_rig *rig, const job_rig_config *config, mr_err *err)
                          .kv_type = MR_TYPE_F16,
                          .fast_numerics = config->devices.is_fast,
                          .counts_uses = config->counts_uses,
+                         .wants_restart = config->wants_restart,
+                         .recover = config->recover,
                          .on_step = config->n_rows ? count_rows : NULL,
                          .on_step_ctx = config->n_rows};
     return mr_job_create(&job, &rig->job, err);

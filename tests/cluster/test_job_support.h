@@ -39,6 +39,8 @@ typedef struct job_rig_config {
     bool counts_uses;                                          /* of mr_job_config */
     mr_way way;                                                /* of every hop, which must be had */
     int64_t *n_rows;                                           /* counts the rows of finished steps; may be NULL */
+    bool (*wants_restart)(void *ctx);                          /* of mr_job_config, as recover; ctx is NULL */
+    mr_status (*recover)(void *ctx, mr_job *job, mr_status status, mr_err *err);
     mr_status (*wrap)(void *ctx, mr_channel **channel, mr_err *err); /* of mr_local_cluster_config */
     void *wrap_ctx;
 } job_rig_config;

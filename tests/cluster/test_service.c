@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_service_support.h"
 #include "tests/support/test.h"
 
@@ -243,12 +244,62 @@ static void test_refusals(void **state) {
     expect_refusal(desc, MR_E_INVALID, "100000 stop texts");
 }
 
+/* --- Another plan ------------------------------------------------------------------------------------------------ */
+
+static atomic_int wanted_blocks; /* 0: the job keeps its KV blocks */
+static reader during;            /* its request comes while the job changes its plan */
+
+static bool wants_blocks(void *ctx) {
+    (void)ctx;
+    return atomic_load(&wanted_blocks) != 0;
+}
+
+static mr_status change_blocks(void *ctx, mr_job *job, mr_status status, mr_err *err) {
+    int32_t ids[5], n = atomic_exchange(&wanted_blocks, 0);
+    (void)ctx;
+    if (n == 0)
+        return status;
+    if (n < job->epoch.config.n_kv_blocks)
+        expect_ok(reader_submit(&during, rig.service, service_request(1, 5, ids, -1), err), err);
+    job->epoch.config.n_kv_blocks = n;
+    return MR_OK;
+}
+
+static void run_once(void) {
+    reader r;
+    int32_t ids[5];
+    mr_err err;
+    reader_init(&r);
+    expect_ok(reader_submit(&r, rig.service, service_request(2, 5, ids, 1), &err), &err);
+    reader_finish(&r);
+    reader_deinit(&r);
+}
+
+/* A plan with a smaller KV cache: a request that comes meanwhile gets as many tokens as there is room for. */
+static void test_a_smaller_cache(void **state) {
+    (void)state;
+    int32_t n_blocks = rig.job.job->epoch.config.n_kv_blocks;
+    reader_init(&during);
+    atomic_store(&wanted_blocks, 2);
+    run_once();
+    reader_finish(&during);
+    assert_int_equal(during.choices[0].finish, MR_FINISH_LENGTH);
+    assert_int_equal(during.choices[0].n_ids, 2 * MR_WIRE_BLOCK_TOKENS - 5);
+    atomic_store(&wanted_blocks, n_blocks);
+    run_once();
+    assert_int_equal(atomic_load(&wanted_blocks), 0);
+    reader_deinit(&during);
+}
+
 static int set_up(void **state) {
     (void)state;
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));
     tok = service_tokenizer(N_VOCAB);
-    service_rig_start(&rig, &(job_rig_config){.model = &model, .n_stages = 2}, tok, 0);
+    service_rig_start(
+        &rig,
+        &(job_rig_config){.model = &model, .n_stages = 2, .wants_restart = wants_blocks, .recover = change_blocks}, tok,
+        0);
     return 0;
 }
 
@@ -267,9 +318,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),    cmocka_unit_test(test_end_token), cmocka_unit_test(test_stop_texts),
-        cmocka_unit_test(test_choices),  cmocka_unit_test(test_lengths),   cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_end_token),       cmocka_unit_test(test_stop_texts),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_lengths),         cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_a_smaller_cache),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -338,17 +338,20 @@ static bool take_submitted(mr_service *s) {
         link_request(s, r);
         service_start(r);
     }
+    mr_job_stats stats = mr_job_get_stats(s->job);
+    mr_mutex_lock(&s->lock);
+    s->most_ids = stats.max_ids; /* another plan may have fewer KV blocks */
+    mr_mutex_unlock(&s->lock);
     start_some(s);
     wake_readers(s); /* for requests that ended at once; also empties the list before requests are destroyed */
     for (mr_request *r = released, *next; r; r = next) {
         next = r->next_released;
         drop_request(s, r);
     }
-    mr_job_stats stats = mr_job_get_stats(s->job);
+    stats = mr_job_get_stats(s->job);
     int32_t n_waiting = stats.n_waiting + n_to_start(s);
     mr_mutex_lock(&s->lock);
     s->n_waiting = n_waiting;
-    s->most_ids = stats.max_ids; /* another plan may have fewer KV blocks */
     s->is_paused = stats.is_paused;
     for (const mr_request *r = s->first_new; r; r = r->next_new)
         s->n_waiting += r->n_choices;
