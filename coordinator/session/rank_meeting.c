@@ -20,9 +20,10 @@ static const char ADDRESS_KEY[] = "millrace.lifeline";
  * can name the likely cause. */
 static const int64_t REFUSED_NS = 10 * MR_NS_PER_S, FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS,
                      LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS, LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
-/* Beats of the lifeline, 0.5 s each: how long the step thread may neither look for messages nor take CPU time, and how
- * long it may compute without a look. Beats are counted, not time: a process that was stopped as a whole has none. */
-enum { IDLE_BEATS = 10, BLIND_BEATS = 40 };
+/* Beats of the lifeline, 0.5 s each: how long the step thread may neither look for messages nor take CPU time, while it
+ * runs steps and while it loads from a disk that may be slow; and how long steps may compute without a look. Beats are
+ * counted, not time: a process that was stopped as a whole has none. */
+enum { IDLE_BEATS = 10, LOADING_BEATS = 600, BLIND_BEATS = 40 };
 
 static atomic_bool loss_reported, any_lost;
 
@@ -137,22 +138,21 @@ static void on_lost(void *ctx, int32_t rank, const char *why, int64_t silent_ns)
 }
 
 /* At the other ranks, once in a beat: whether the step thread hangs. A thread that runs steps looks for messages
- * between the nodes of a graph, and takes CPU time within them. Loading may take longer between two looks. */
+ * between the nodes of a graph, and takes CPU time within them. */
 static bool hangs(void *ctx) {
     rank_process *p = ctx;
     struct timespec cpu = {0};
     mr_mutex_lock(&p->lock);
     uint64_t n_looks = p->mpi ? mr_mpi_n_looks(p->mpi) : 0;
-    bool may_hang = p->mpi && atomic_load(&p->runs_steps);
+    bool has_looked = !p->mpi || n_looks != p->n_looks, runs_steps = atomic_load(&p->runs_steps);
     mr_mutex_unlock(&p->lock);
     (void)clock_gettime(p->step_clock, &cpu);
     int64_t cpu_ns = (int64_t)cpu.tv_sec * MR_NS_PER_S + cpu.tv_nsec;
-    bool has_looked = !may_hang || n_looks != p->n_looks;
-    p->n_blind_beats = has_looked ? 0 : p->n_blind_beats + 1;
+    p->n_blind_beats = has_looked || !runs_steps ? 0 : p->n_blind_beats + 1;
     p->n_idle_beats = has_looked || cpu_ns != p->step_cpu_ns ? 0 : p->n_idle_beats + 1;
     p->n_looks = n_looks;
     p->step_cpu_ns = cpu_ns;
-    return p->n_blind_beats >= BLIND_BEATS || p->n_idle_beats >= IDLE_BEATS;
+    return p->n_blind_beats >= BLIND_BEATS || p->n_idle_beats >= (runs_steps ? IDLE_BEATS : LOADING_BEATS);
 }
 
 /* --- The meeting ------------------------------------------------------------------------------------------------- */
