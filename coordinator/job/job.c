@@ -61,8 +61,10 @@ bool mr_job_has_epoch(const mr_job *job) {
     return job->epoch.links != NULL;
 }
 
-int32_t mr_job_failed_rank(const mr_job *job) {
-    return job->failed_rank;
+int32_t mr_job_take_failed_rank(mr_job *job) {
+    int32_t rank = job->failed_rank;
+    job->failed_rank = -1;
+    return rank;
 }
 
 double mr_job_row_depth(const mr_job *job) {

@@ -143,9 +143,9 @@ void mr_job_pause(mr_job *job);
 bool mr_job_has_epoch(const mr_job *job);
 /* Tells the stages to end, unless they were told before, and frees everything. NULL is accepted. */
 void mr_job_destroy(mr_job *job);
-/* The rank of the stage that has failed in the latest epoch, with a cause other than the loss of another rank; -1:
+/* The rank of the stage that has failed since the last call, with a cause other than the loss of another rank; -1:
  * none. Also valid after a failed restart. */
-int32_t mr_job_failed_rank(const mr_job *job);
+int32_t mr_job_take_failed_rank(mr_job *job);
 /* The sizes of a stage. The result is valid while the job lives. */
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
 

@@ -75,7 +75,7 @@ struct mr_job {
     bool may_admit;   /* something has changed since the last admission failed */
     int64_t admit_ns; /* no admission before this time, while any sequence is live */
     int32_t n_unfinished;
-    int32_t failed_rank;   /* mr_job_failed_rank */
+    int32_t failed_rank;   /* mr_job_take_failed_rank */
     mr_mutex seconds_lock; /* guards what other threads read: the stages of the epoch and their number */
     mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     mr_profile *profile;   /* gets the reported counts; NULL: nobody has asked for them */

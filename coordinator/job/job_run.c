@@ -89,7 +89,8 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
         return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
                           t->position);
-    if (t->status == MR_E_NO_MEMORY && job->config.recover) { /* another rank may have the memory */
+    if (t->status == MR_E_NO_MEMORY && job->config.recover && !e->has_moved) { /* another rank may have the memory */
+        e->has_moved = true;
         job->failed_rank = job->epoch.plan.stages[job->epoch.plan.n_stages - 1].rank;
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory to follow the grammar of a sequence");
     }

@@ -25,6 +25,6 @@ void session_kv_deinit(session_kv *kv);
 /* Whether a rank has, or sends, blocks that go on. */
 bool session_kv_concerns(const mr_session *s, const session_kv *kv, int32_t rank);
 /* Tells the ranks whose stages move to send their blocks. Call when the new stages were told to start. */
-MR_MUST_USE mr_status session_kv_send(mr_session *s, const session_kv *kv, mr_err *err);
+void session_kv_send(mr_session *s, const session_kv *kv);
 
 #endif

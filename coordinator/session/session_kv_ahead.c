@@ -9,6 +9,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_kv_cut.h"
 #include "coordinator/session/session_layers.h"
+#include "coordinator/session/session_spares.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
@@ -40,10 +41,23 @@ void session_kv_ahead_end(mr_session *s) {
     s->recovery.kv_ahead = NULL;
 }
 
+/* An order to send no blocks ends the one before. An error is one of a rank that is being lost. */
+static void stop_giver(mr_session *s, const struct session_kv_ahead *a) {
+    const uint8_t none = 0;
+    const mr_kv_order stop = {
+        .kv_epoch = s->epoch, .epoch = a->link, .to = a->to, .blocks = &none, .n_bytes = 1, .ahead = true};
+    mr_err ignored;
+    if (a->state == COPYING && !mr_session_cluster_is_lost(&s->cluster, a->from))
+        (void)!mr_roll_call_give_kv(s->cluster.roll, a->from, &stop, &ignored);
+}
+
 void session_kv_ahead_give_up(mr_session *s) {
     struct session_kv_ahead *a = s->recovery.kv_ahead;
     mr_err ignored;
-    if (a && a->state != MARKED && !session_layers_stage(s, a->to) && !mr_session_cluster_is_lost(&s->cluster, a->to))
+    if (!a)
+        return;
+    stop_giver(s, a);
+    if (a->state != MARKED && !session_layers_stage(s, a->to) && !mr_session_cluster_is_lost(&s->cluster, a->to))
         (void)!mr_roll_call_abort(s->cluster.roll, a->to, false, &ignored);
     session_kv_ahead_end(s);
 }
@@ -96,7 +110,9 @@ bool session_kv_ahead_begin(mr_session *s, const mr_job *job, const mr_plan *for
     const mr_plan next = s->plan;
     int32_t stage = session_kv_only_move(s, former, former_blocks);
     mr_err ignored;
-    if (s->recovery.kv_ahead || stage < 0 || !mr_job_has_epoch(job) || !mark(s, job, former, stage))
+    /* Without room beside the layers that the rank holds, blocks go when it has freed those of others: in the pause. */
+    if (s->recovery.kv_ahead || stage < 0 || !mr_job_has_epoch(job) ||
+        !session_spares_has_room(s, s->plan.stages[stage].rank) || !mark(s, job, former, stage))
         return false;
     s->plan = *former;
     if (use_plan(s, &ignored) == MR_OK)

@@ -48,9 +48,12 @@ mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, i
     planner.kv_tokens = kv_tokens;
     size_t *bytes = mr_alloc_array(2 * n_columns(s), sizeof *bytes);
     bool *takes_part = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *takes_part);
-    mr_status status = bytes && takes_part ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan");
-    for (int32_t i = 0; i < n && status == MR_OK; i++)
+    uint64_t *memory = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *memory);
+    mr_status status = bytes && takes_part && memory ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan");
+    for (int32_t i = 0; i < n && status == MR_OK; i++) {
         takes_part[living[i]] = true;
+        memory[living[i]] = mr_session_cluster_rank(&s->cluster, living[i])->memory_bytes;
+    }
     if (status == MR_OK) {
         const mr_keep_wish wish = {.planner = s->facts.is_solved ? &planner : NULL,
                                    .n_layers = s->info.n_layers,
@@ -59,12 +62,14 @@ mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, i
                                    .read_bytes = bytes + n_columns(s),
                                    .holds = s->recovery.holds,
                                    .takes_part = takes_part,
+                                   .memory_bytes = memory,
                                    .former = &s->plan};
         fill_bytes(s, bytes, bytes + n_columns(s));
         status = mr_plan_keep(&wish, plan, err);
     }
     mr_free(bytes);
     mr_free(takes_part);
+    mr_free(memory);
     return status;
 }
 
@@ -92,12 +97,23 @@ static void free_layers(mr_session *s, int32_t rank) {
     memset(session_layers_row(s, rank), 0, n_columns(s) * sizeof(bool));
 }
 
+/* Ranks that hold layers for nobody free them. */
+static void free_idle(mr_session *s) {
+    for (int32_t rank = 0; rank < s->cluster.n_ranks; rank++)
+        if (!session_layers_stage(s, rank) && !session_spares_is_one(s, rank))
+            free_layers(s, rank);
+}
+
+void session_layers_stay(mr_session *s) {
+    free_idle(s);
+    session_spares_prepare(s);
+}
+
 void session_layers_begin(mr_session *s) {
+    free_idle(s);
     for (int32_t rank = 0; rank < s->cluster.n_ranks; rank++) {
         const mr_plan_stage *stage = session_layers_stage(s, rank);
         bool *row = session_layers_row(s, rank);
-        if (!stage && !session_spares_is_one(s, rank))
-            free_layers(s, rank);
         for (int32_t l = 0; l <= s->info.n_layers && stage; l++)
             row[l] = row[l] && is_of(s, stage, l);
     }

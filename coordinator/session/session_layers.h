@@ -16,6 +16,8 @@ MR_MUST_USE mr_status session_layers_keep(mr_session *s, const int32_t *living, 
 /* Before the stages of the session's plan start: stages free what the plan does not give them, and ranks without a
  * stage free all layers. */
 void session_layers_begin(mr_session *s);
+/* A drain or its end has changed nothing in the session's plan: idle ranks free their layers, and spares load some. */
+void session_layers_stay(mr_session *s);
 /* All ranks have been told to free their layers (mr_roll_call_ask). */
 void session_layers_forget(mr_session *s);
 /* All stages of the plan are loaded. */

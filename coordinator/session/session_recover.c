@@ -10,6 +10,7 @@
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
+#include "coordinator/session/session_replan.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
@@ -17,7 +18,7 @@
 #include "proto/link.h"
 
 /* LOSS_NS: how long the lifeline may be later than the channel with the news of a loss. */
-enum { MUCH_LEFT = 16 << 20, CONTEXT_PART = 4 };
+enum { MUCH_LEFT = 16 << 20 };
 static const int64_t LOSS_NS = 2 * MR_NS_PER_S, LOOK_NS = 10 * MR_NS_PER_MS, HEAR_NS = 100 * MR_NS_PER_MS;
 
 mr_status session_recovery_init(mr_session *s, mr_err *err) {
@@ -69,15 +70,29 @@ int32_t session_recovery_ranks(const mr_session *s, int32_t *out) {
     return n;
 }
 
-/* Whether a stage of the plan is on a lost rank. The end of a connection may be known before the rank counts as lost,
+static int32_t count_lost(const mr_session *s) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        n += mr_session_cluster_is_lost(&s->cluster, i);
+    return n;
+}
+
+static bool has_lost_stage(const mr_session *s) {
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        if (mr_session_cluster_is_lost(&s->cluster, s->plan.stages[i].rank))
+            return true;
+    return false;
+}
+
+/* Whether a stage of the plan is on a lost rank, or a rank was lost since the last look: it may have had a stage of the
+ * plan before, or a message to send for this one. The end of a connection may be known before the rank counts as lost,
  * so this waits a while. */
-static bool has_lost_stage(const mr_session *s, mr_job *job) {
+static bool has_new_loss(const mr_session *s, mr_job *job) {
     int64_t deadline_ns = mr_clock_now_ns() + LOSS_NS;
     mr_err ignored;
     for (;;) {
-        for (int32_t i = 0; i < s->plan.n_stages; i++)
-            if (mr_session_cluster_is_lost(&s->cluster, s->plan.stages[i].rank))
-                return true;
+        if (has_lost_stage(s) || count_lost(s) > s->recovery.n_lost)
+            return true;
         if (mr_clock_now_ns() >= deadline_ns || mr_session_cluster_ended() ||
             mr_channel_wait(mr_job_channel(job), mr_clock_now_ns() + LOOK_NS, &ignored) != MR_OK)
             return false;
@@ -88,19 +103,22 @@ static bool has_lost_stage(const mr_session *s, mr_job *job) {
  * options meet every rank. Before the first plan has run, memory may be too little everywhere. */
 static bool is_of_host(mr_status status, bool has_run) {
     return status == MR_E_IO || status == MR_E_NOT_FOUND || status == MR_E_FORMAT ||
-           (has_run && (status == MR_E_DEVICE || status == MR_E_NO_MEMORY || status == MR_E_NUMERICS));
+           (has_run && (status == MR_E_DEVICE || status == MR_E_NO_MEMORY || status == MR_E_NUMERICS ||
+                        status == MR_E_TIMEOUT || status == MR_E_UNSUPPORTED));
 }
 
 /* Whether another epoch may succeed after this error. */
 static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err *err) {
-    int32_t failed = mr_job_failed_rank(job);
-    if (status == MR_E_PROTOCOL && mr_restart_limit_take(&s->recovery.malformed, mr_clock_now_ns())) {
+    int32_t failed = mr_job_take_failed_rank(job);
+    /* A timeout that no stage has reported: a rank lives and does not take its messages. */
+    bool may_pass = status == MR_E_PROTOCOL || (status == MR_E_TIMEOUT && failed < 0);
+    if (may_pass && mr_restart_limit_take(&s->recovery.malformed, mr_clock_now_ns())) {
         mr_output_warning("%s; the stages begin again", err->text);
         return true;
     }
     /* The failure of a stage may follow from the loss of another one. */
     bool is_of_one = is_of_host(status, s->is_loaded || mr_session_is_starved(s));
-    if ((status == MR_E_PEER_LOST || is_of_one) && has_lost_stage(s, job))
+    if ((status == MR_E_PEER_LOST || is_of_one) && has_new_loss(s, job))
         return true;
     if (!is_of_one || failed < 0 || s->recovery.has_failed[failed])
         return false;
@@ -148,11 +166,8 @@ static void take_signals(mr_session *s) {
     if (now_ns < r->hear_ns)
         return;
     r->hear_ns = now_ns + HEAR_NS;
-    int32_t n_lost = 0;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
-        bool is_lost = mr_session_cluster_is_lost(&s->cluster, i);
-        n_lost += is_lost;
-        if (is_lost || mr_roll_call_hear(s->cluster.roll, i, &err) != MR_OK)
+        if (mr_session_cluster_is_lost(&s->cluster, i) || mr_roll_call_hear(s->cluster.roll, i, &err) != MR_OK)
             continue; /* the rank is being lost */
         uint32_t n = mr_session_cluster_rank(&s->cluster, i)->n_signals, n_new = n - r->n_signals[i];
         r->n_signals[i] = n;
@@ -164,7 +179,7 @@ static void take_signals(mr_session *s) {
         else
             mr_output_warning("a signal asks to drain rank %" PRId32 ", in vain: %s", i, err.text);
     }
-    session_recovered_note_lost(s, n_lost);
+    session_recovered_note_lost(s, count_lost(s));
 }
 
 bool session_wants_restart(void *ctx) {
@@ -188,150 +203,6 @@ static bool take_wishes(mr_session *s) {
     return changes;
 }
 
-/* --- A new plan -------------------------------------------------------------------------------------------------- */
-
-/* The facts of some ranks, numbered anew. */
-typedef struct part_of_facts {
-    mr_cluster_facts facts;
-    mr_rank_facts *ranks;
-    mr_link_facts *links;
-} part_of_facts;
-
-static mr_status take_part(const mr_cluster_facts *all, const int32_t *living, int32_t n, part_of_facts *out,
-                           mr_err *err) {
-    *out = (part_of_facts){.facts = *all};
-    out->ranks = mr_alloc_array((size_t)n, sizeof *out->ranks);
-    out->links = mr_alloc_array((size_t)n * (size_t)n, sizeof *out->links);
-    if (!out->ranks || !out->links)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan of %" PRId32 " ranks", n);
-    for (int32_t i = 0; i < n; i++) {
-        out->ranks[i] = all->ranks[living[i]];
-        for (int32_t k = 0; k < n; k++)
-            out->links[i * n + k] = all->links[(size_t)living[i] * (size_t)all->n_ranks + (size_t)living[k]];
-    }
-    out->facts.n_ranks = n;
-    out->facts.ranks = out->ranks;
-    out->facts.links = out->links;
-    out->facts.n_ways = 0; /* the ways are chosen by all facts */
-    return MR_OK;
-}
-
-/* Takes as many KV blocks as fit the plan, where the memory is known. */
-static void fit_blocks(mr_session *s, const mr_planner_config *config, const mr_plan *plan) {
-    int64_t blocks = s->map_weights ? INT64_MAX : mr_planner_kv_tokens(config, plan) / MR_WIRE_BLOCK_TOKENS;
-    int64_t least = mr_session_whole_blocks(config->kv_tokens) / MR_WIRE_BLOCK_TOKENS;
-    blocks = blocks > least ? blocks : least;
-    s->n_kv_blocks = blocks < s->n_kv_blocks ? (int32_t)blocks : s->n_kv_blocks;
-}
-
-mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *out,
-                                 mr_err *err) {
-    part_of_facts part;
-    mr_planner_config config = s->facts.planner;
-    config.kv_tokens = kv_tokens;
-    mr_status status = take_part(config.facts, living, n, &part, err);
-    config.facts = &part.facts;
-    if (status == MR_OK) /* matrices that are repacked cannot stay in the file now */
-        status =
-            s->map_weights ? mr_session_facts_solve_with(s, &config, out, err) : mr_planner_solve(&config, out, err);
-    for (int32_t i = 0; status == MR_OK && i < out->n_stages; i++)
-        out->stages[i].rank = living[out->stages[i].rank];
-    mr_free(part.ranks);
-    mr_free(part.links);
-    return status;
-}
-
-mr_status session_recovery_propose(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *out,
-                                   mr_err *err) {
-    mr_plan plan = {0};
-    const int32_t *all = living;
-    int32_t n_all = n, some[MR_MAX_STAGES];
-    n = session_spares_leave_out(s, living, n, some);
-    living = some;
-    int32_t n_stages = n < s->recovery.n_first_stages ? n : s->recovery.n_first_stages; /* others are spares */
-    mr_planner_config config = s->facts.planner;
-    config.kv_tokens = kv_tokens;
-    mr_status status = s->facts.is_solved ? session_recovery_solve(s, living, n, kv_tokens, &plan, err)
-                                          : mr_plan_balance(s->gguf, &s->info, n_stages, &plan, err);
-    if (status == MR_E_NO_MEMORY && s->facts.is_solved && n < n_all) /* better no spare than no plan */
-        status = session_recovery_solve(s, all, n_all, kv_tokens, &plan, err);
-    if (status != MR_OK)
-        return status;
-    for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)
-        plan.stages[i].rank = living[i];
-    status = session_layers_keep(s, all, n_all, kv_tokens, &plan, err);
-    if (status == MR_OK && s->facts.known && !s->facts.is_solved)
-        status = mr_planner_use_devices(&config, &plan, err);
-    if (status == MR_OK)
-        *out = plan;
-    return status;
-}
-
-/* Plans for the ranks living[n], with room for kv_tokens tokens at least. */
-static mr_status choose_plan(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_err *err) {
-    mr_plan plan;
-    session_recut_learn(s);
-    mr_status status = session_recovery_propose(s, living, n, kv_tokens, &plan, err);
-    if (status != MR_OK)
-        return status;
-    mr_planner_config config = s->facts.planner;
-    config.kv_tokens = kv_tokens;
-    if (s->facts.known)
-        fit_blocks(s, &config, &plan);
-    mr_plan_weigh(s->gguf, &s->info, &plan);
-    s->plan = plan;
-    return mr_session_choose_ways(s, err);
-}
-
-/* Plans with room for kv_tokens tokens, and with most_blocks KV blocks at most. */
-static mr_status plan_with(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, int64_t kv_tokens,
-                           int32_t most_blocks, mr_err *err) {
-    s->n_kv_blocks = most_blocks;
-    s->recovery.missing_bytes = 0;
-    mr_status status = choose_plan(s, living, n, kv_tokens, err);
-    if (status == MR_OK)
-        status = mr_job_check_restart(job, s->n_kv_blocks, err);
-    if (status == MR_OK)
-        status = mr_session_size_again(s, err);
-    if (status == MR_OK && !s->map_weights)
-        status = mr_session_check_memory(s, &s->recovery.missing_bytes, err);
-    return status;
-}
-
-static int32_t blocks_for(int64_t tokens) {
-    return (int32_t)(mr_session_whole_blocks(tokens) / MR_WIRE_BLOCK_TOKENS);
-}
-
-/* Gives the session a plan for the ranks living[n]. Where they have little memory, the KV cache has room for one full
- * sequence, or for the longest that was accepted and CONTEXT_PART of a full one; never for fewer than least_blocks.
- * After an error the session has its former plan. */
-static mr_status plan_again(mr_session *s, const mr_job *job, const int32_t *living, int32_t n, int32_t least_blocks,
-                            mr_err *err) {
-    const mr_plan former = s->plan;
-    mr_stage_sizes *former_sizes = s->sizes;
-    int32_t former_blocks = s->n_kv_blocks, most = s->recovery.n_first_kv_blocks;
-    int64_t full = s->ctx, least = mr_job_longest(job);
-    least = least > full / CONTEXT_PART ? least : full / CONTEXT_PART;
-    s->sizes = NULL;
-    mr_status status = plan_with(s, job, living, n, full, most, err);
-    if (status == MR_E_NO_MEMORY && blocks_for(full) < most)
-        status = plan_with(s, job, living, n, full, blocks_for(full), err);
-    if (status == MR_E_NO_MEMORY && blocks_for(least) < most && least < full)
-        status = plan_with(s, job, living, n, least, blocks_for(least), err);
-    if (status == MR_OK && s->n_kv_blocks < least_blocks)
-        status = mr_err_set(err, MR_E_NO_MEMORY, "no other plan has memory for as large a KV cache");
-    mr_free(status == MR_OK ? former_sizes : s->sizes);
-    if (status != MR_OK) {
-        s->plan = former;
-        s->sizes = former_sizes;
-        s->n_kv_blocks = former_blocks;
-        return status;
-    }
-    if (s->facts.prediction)
-        mr_plan_predict(s->facts.known, &s->plan, s->facts.planner.depth, s->facts.prediction);
-    return MR_OK;
-}
-
 /* --- Recovery ---------------------------------------------------------------------------------------------------- */
 
 /* Ends the stages that live, and begins another epoch with the session's plan. kv: what goes on; NULL: nothing.
@@ -342,6 +213,7 @@ static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, m
         s->recovery.n_ahead_blocks = 0;
     mr_err ignored;
     mr_status status = MR_OK;
+    s->recovery.n_lost = count_lost(s);
     s->recovery.planned_ns = mr_clock_now_ns();
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
@@ -356,7 +228,7 @@ static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, m
     if (status == MR_OK)
         status = mr_session_cluster_start(&s->cluster, s->model_path, &s->plan, s->threads, s->epoch, err);
     if (status == MR_OK && keeps_kv)
-        status = session_kv_send(s, kv, err);
+        session_kv_send(s, kv);
     const mr_epoch_config epoch = {.plan = &s->plan,
                                    .number = s->epoch,
                                    .kv = keeps_kv ? &kv->blocks : NULL,
@@ -458,7 +330,7 @@ static mr_status starve(mr_session *s, mr_job *job, const int32_t *ranks, int32_
 static mr_status plan_for_some(mr_session *s, const mr_job *job, int32_t *ranks, int32_t *out_n, int32_t least,
                                mr_err *err) {
     *out_n = session_recovery_ranks(s, ranks);
-    return *out_n > 0 ? plan_again(s, job, ranks, *out_n, least, err)
+    return *out_n > 0 ? session_replan(s, job, ranks, *out_n, least, err)
                       : mr_err_set(err, MR_E_NO_MEMORY, "no other rank may hold layers and has memory for them");
 }
 
@@ -476,40 +348,57 @@ static mr_status plan_for_living(mr_session *s, mr_job *job, int32_t *ranks, int
     return plan_for_some(s, job, ranks, out_n, 0, err);
 }
 
-/* Whether a rank has failed for lack of memory. */
+/* Whether a living rank has failed for lack of memory: it may have enough later. */
 static bool lacks_memory(const mr_session *s) {
     bool any = false;
     for (int32_t i = 0; i < s->cluster.n_ranks; i++)
-        any = any || s->recovery.lacks_memory[i];
+        any = any || (s->recovery.lacks_memory[i] && !mr_session_cluster_is_lost(&s->cluster, i));
     return any;
 }
 
-/* Where a plan runs: grants the wishes. Where the job waits: looks whether a plan can run now. *out_goes_on: the
- * present state goes on. *out_recuts: it was to change for the sake of speed. */
-static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, bool *out_recuts,
-                             mr_err *err) {
-    bool changes = take_wishes(s) || session_kv_ahead_is_over(s), moves = session_recut_take(s);
+/* Where the job waits: looks whether a plan can run now. *out_goes_on: it waits on. */
+static mr_status end_wait(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, mr_err *err) {
     int32_t n;
-    *out_goes_on = false;
-    *out_recuts = moves;
-    if (!mr_session_is_starved(s)) {
-        int32_t full = blocks_for(s->ctx), least = changes ? 0 : s->n_kv_blocks < full ? s->n_kv_blocks : full;
-        *out_goes_on = !changes && !moves;
-        mr_status status = changes || moves ? plan_for_some(s, job, ranks, &n, least, err) : MR_OK;
-        if (status == MR_OK)
-            return MR_OK;
-        *out_goes_on = true;
-        session_recut_refuse(s);
-        return refuse_wishes(s, err);
-    }
+    session_kv_ahead_give_up(s);
     session_starve_forgive(s);
     session_starve_ask(s, job);
     undrain_the_last(s, ranks);
     mr_status status = plan_for_some(s, job, ranks, &n, 0, err);
-    if (status != MR_E_NO_MEMORY)
-        return status;
+    *out_goes_on = status == MR_E_NO_MEMORY && (n > 0 || lacks_memory(s));
+    return *out_goes_on ? starve(s, job, ranks, n, err) : status;
+}
+
+/* Where a plan runs: grants the wishes. *out_goes_on: the present plan goes on, also with KV blocks that are being
+ * copied for the next one. *out_recuts: the plan changes for the sake of speed. */
+static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *out_goes_on, bool *out_recuts,
+                             mr_err *err) {
+    bool changes = take_wishes(s) || session_kv_ahead_is_over(s), moves = session_recut_take(s);
+    int32_t n, full = session_replan_blocks_for(s->ctx);
+    *out_recuts = moves;
+    if (mr_session_is_starved(s))
+        return end_wait(s, job, ranks, out_goes_on, err);
     *out_goes_on = true;
-    return starve(s, job, ranks, n, err);
+    if (!changes && !moves)
+        return MR_OK;
+    int32_t least = changes ? 0 : s->n_kv_blocks < full ? s->n_kv_blocks : full;
+    mr_status status = plan_for_some(s, job, ranks, &n, least, err);
+    *out_goes_on = status != MR_OK;
+    if (status == MR_OK)
+        return MR_OK;
+    session_kv_ahead_give_up(s);
+    session_recut_refuse(s);
+    return refuse_wishes(s, err);
+}
+
+static bool is_same_plan(const mr_plan *a, const mr_plan *b) {
+    bool same = a->n_stages == b->n_stages;
+    for (int32_t i = 0; i < a->n_stages && same; i++) {
+        const mr_plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        same = x->rank == y->rank && x->first == y->first && x->last == y->last &&
+               x->device_layers == y->device_layers && x->host_experts == y->host_experts &&
+               x->device_experts == y->device_experts && x->cold_partitions == y->cold_partitions;
+    }
+    return same;
 }
 
 /* Changes the plan, and begins another epoch if there is a new plan. *out_goes_on: there is none, or an error that no
@@ -520,10 +409,16 @@ static mr_status move_on_purpose(mr_session *s, mr_job *job, int32_t *ranks, boo
     session_kv kv;
     bool recuts;
     mr_status status = change_plan(s, job, ranks, out_goes_on, &recuts, err);
-    if (status != MR_OK || *out_goes_on) {
-        session_kv_ahead_give_up(s);
-        *out_goes_on = true;
+    *out_goes_on = *out_goes_on || status != MR_OK;
+    if (*out_goes_on)
         return status;
+    if (mr_job_has_epoch(job) && is_same_plan(&former, &s->plan) && former_blocks == s->n_kv_blocks) {
+        s->plan = former; /* with the ways that its stages have agreed on */
+        session_kv_ahead_give_up(s);
+        session_recut_refuse(s);
+        session_layers_stay(s);
+        *out_goes_on = true;
+        return MR_OK;
     }
     if (!recuts && session_kv_ahead_begin(s, job, &former, former_blocks)) {
         *out_goes_on = true;
@@ -574,7 +469,7 @@ mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err)
     status = recover(s, job, status, ranks, err);
     mr_free(ranks);
     if (status != MR_OK)
-        return mr_err_prefix(err, "the ranks that are left cannot go on");
+        return status == MR_E_CANCELLED ? status : mr_err_prefix(err, "the ranks that are left cannot go on");
     if (mr_job_has_epoch(job))
         mr_session_take_ways(s, job);
     if (s->epoch != epoch && !mr_session_is_starved(s))

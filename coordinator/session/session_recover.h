@@ -16,14 +16,6 @@ void session_recovery_deinit(mr_session *s);
  * (restart_limit.h). With MR_OK: grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all
  * layers. */
 MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
-/* The fastest plan of the ranks living[n] by what was measured, with room for kv_tokens tokens at least, and the KV
- * blocks that fit it. */
-MR_MUST_USE mr_status session_recovery_solve(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
-                                             mr_plan *out, mr_err *err);
-/* The same, with a preference for layers that the ranks hold, and without spares: the plan of a recovery. Without
- * measured facts, layers are balanced by their bytes. */
-MR_MUST_USE mr_status session_recovery_propose(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens,
-                                               mr_plan *out, mr_err *err);
 /* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
 int32_t session_recovery_ranks(const mr_session *s, int32_t *out);
 /* As mr_job_config.wants_restart: whether there are such wishes. */

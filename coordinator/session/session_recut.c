@@ -12,6 +12,7 @@
 #include "coordinator/planning/recut.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_replan.h"
 #include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
@@ -353,7 +354,7 @@ static mr_recut_offer look(mr_session *s) {
         session_recut_learn(s);
         int32_t n = session_recovery_ranks(s, ranks);
         mr_status status =
-            n > 0 ? session_recovery_propose(s, ranks, n, s->facts.planner.kv_tokens, plan, &ignored) : MR_E_NO_MEMORY;
+            n > 0 ? session_replan_propose(s, ranks, n, s->facts.planner.kv_tokens, plan, &ignored) : MR_E_NO_MEMORY;
         offer = compare(s, status == MR_OK && !is_same(plan, &s->plan) ? plan : &s->plan);
     }
     mr_free(plan);

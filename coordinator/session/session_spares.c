@@ -7,7 +7,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/session/session_layers.h"
-#include "coordinator/session/session_recover.h"
+#include "coordinator/session/session_replan.h"
 #include "engine/base/mem.h"
 
 enum { FREE_PART = 8 }; /* one part in FREE_PART of a host's free memory is left free */
@@ -41,14 +41,35 @@ static int32_t layers_held(const mr_session *s, int32_t rank) {
     return n;
 }
 
-/* Removes one rank: the last one of those with the least value. */
+/* 0: not known, which counts as most. */
+static uint64_t memory_of(const mr_session *s, int32_t rank) {
+    uint64_t bytes = mr_session_cluster_rank(&s->cluster, rank)->memory_bytes;
+    return bytes > 0 ? bytes : UINT64_MAX;
+}
+
+static bool has_fewer_layers(const mr_session *s, int32_t a, int32_t b) {
+    return layers_in_plan(s, a) <= layers_in_plan(s, b);
+}
+
+/* Ranks with a stage keep one. Of the others, those are wanted that hold many layers, then those with much memory. */
+static bool is_less_wanted(const mr_session *s, int32_t a, int32_t b) {
+    bool stage_a = layers_in_plan(s, a) > 0, stage_b = layers_in_plan(s, b) > 0;
+    int32_t held_a = layers_held(s, a), held_b = layers_held(s, b);
+    if (stage_a != stage_b)
+        return stage_b;
+    if (!stage_a && held_a != held_b)
+        return held_a < held_b;
+    return stage_a || memory_of(s, a) <= memory_of(s, b);
+}
+
+/* Removes one rank: the last one of those that are less than the others. */
 static int32_t remove_least(const mr_session *s, int32_t *ranks, int32_t n,
-                            int32_t (*value)(const mr_session *s, int32_t rank)) {
-    int32_t worst = 0;
+                            bool (*is_less)(const mr_session *s, int32_t a, int32_t b)) {
+    int32_t least = 0;
     for (int32_t i = 1; i < n; i++)
-        if (value(s, ranks[i]) <= value(s, ranks[worst]))
-            worst = i;
-    memmove(ranks + worst, ranks + worst + 1, (size_t)(n - worst - 1) * sizeof *ranks);
+        if (is_less(s, ranks[i], ranks[least]))
+            least = i;
+    memmove(ranks + least, ranks + least + 1, (size_t)(n - least - 1) * sizeof *ranks);
     return n - 1;
 }
 
@@ -63,18 +84,19 @@ mr_status session_spares_solve(mr_session *s, mr_err *err) {
     for (int32_t i = 0; i < n; i++)
         ranks[i] = i;
     while (n > most)
-        n = remove_least(s, ranks, n, layers_in_plan);
-    mr_status status = session_recovery_solve(s, ranks, n, s->facts.planner.kv_tokens, &plan, err);
+        n = remove_least(s, ranks, n, has_fewer_layers);
+    mr_status status = session_replan_solve(s, ranks, n, s->facts.planner.kv_tokens, &plan, err);
     if (status == MR_OK)
         s->plan = plan;
     mr_free(ranks);
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "without the spares");
 }
 
-int32_t session_spares_leave_out(const mr_session *s, const int32_t *living, int32_t n, int32_t *out) {
+int32_t session_spares_leave_out(const mr_session *s, const int32_t *living, int32_t n, int32_t most, int32_t *out) {
+    bool leaves_out = session_spares_wanted(s) > 0 || !s->facts.is_solved;
     memcpy(out, living, (size_t)n * sizeof *out);
-    while (session_spares_wanted(s) > 0 && n > s->recovery.n_first_stages)
-        n = remove_least(s, out, n, layers_held);
+    while (leaves_out && n > most)
+        n = remove_least(s, out, n, is_less_wanted);
     return n;
 }
 
@@ -90,7 +112,7 @@ static bool share_memory(const mr_rank_info *a, const mr_rank_info *b) {
     return strcmp(a->host, b->host) == 0 && a->memory_group == b->memory_group;
 }
 
-/* Bytes that the stages on the host of a rank leave; UINT64_MAX: not known. */
+/* Bytes that the stages on the host of a rank leave in the session's plan; UINT64_MAX: not known. */
 static uint64_t room_at(const mr_session *s, int32_t rank) {
     const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, rank);
     uint64_t room = info->memory_bytes - info->memory_bytes / FREE_PART;
@@ -172,6 +194,16 @@ static void prepare(mr_session *s, int32_t rank, int32_t number, mr_plan *wanted
         status = mr_roll_call_prepare(s->cluster.roll, rank, &order, &err);
     if (status != MR_OK)
         mr_output_warning("rank %" PRId32 " holds no layers as a spare: %s", rank, err.text);
+}
+
+bool session_spares_has_room(const mr_session *s, int32_t rank) {
+    const mr_plan_stage *stage = session_layers_stage(s, rank);
+    const bool *row = session_layers_row(s, rank);
+    uint64_t room = room_at(s, rank), bytes = ordered_before(s, rank);
+    for (int32_t l = 0; l < s->info.n_layers; l++)
+        bytes += row[l] && !(l >= stage->first && l < stage->last) ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;
+    bytes += row[s->info.n_layers] && stage->last < s->info.n_layers ? mr_model_output_bytes(s->gguf) : 0;
+    return bytes <= room;
 }
 
 void session_spares_prepare(mr_session *s) {

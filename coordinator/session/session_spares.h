@@ -13,9 +13,12 @@ MR_MUST_USE mr_status session_spares_check(const mr_session *s, mr_err *err);
 /* Replaces the fastest plan of all ranks by one without the spares: the ranks to which the fastest plan gives the
  * fewest layers. */
 MR_MUST_USE mr_status session_spares_solve(mr_session *s, mr_err *err);
-/* Writes the ranks among living[n] that may get a stage after a loss to out: as many as the first plan had, without the
- * spares that hold least. Returns how many there are; without --spares all. */
-int32_t session_spares_leave_out(const mr_session *s, const int32_t *living, int32_t n, int32_t *out);
+/* Writes the ranks among living[n] that may get a stage to out, in order: `most` of them at most. Ranks with a stage
+ * stay, then come those that hold most layers, then those with most memory. With a solved plan and without --spares,
+ * all may get one. Returns how many there are. */
+int32_t session_spares_leave_out(const mr_session *s, const int32_t *living, int32_t n, int32_t most, int32_t *out);
+/* Whether a rank that has a stage in the session's plan has room for its KV blocks beside all layers that it holds. */
+bool session_spares_has_room(const mr_session *s, int32_t rank);
 /* Whether a rank is a spare in the present plan: it lives, has no stage, and may get one. */
 bool session_spares_is_one(const mr_session *s, int32_t rank);
 /* Tells every spare which layers to hold: as many of the stages as its free memory has room for. */

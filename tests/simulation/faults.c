@@ -5,8 +5,9 @@
 
 const char *fault_name(fault_kind kind) {
     static const char *const NAMES[FAULT_KINDS] = {
-        "kill",  "cut",     "stop",   "slow",  "corrupt", "no memory",          "no file",
-        "drain", "undrain", "cancel", "forge", "repeat",  "job without memory", "end"};
+        "kill",   "cut",     "stop",   "slow",  "corrupt", "no memory",          "no file",
+        "drain",  "undrain", "cancel", "forge", "repeat",  "job without memory", "end",
+        "timeout"};
     return NAMES[kind];
 }
 
@@ -35,6 +36,10 @@ bool faults_with_spares(uint64_t seed) {
     return seed % 4 == 1;
 }
 
+bool faults_only_move(uint64_t seed) {
+    return seed % 8 == 1;
+}
+
 bool faults_with_secret(uint64_t seed) {
     return seed % 16 == 7;
 }
@@ -48,7 +53,7 @@ bool faults_with_little_memory(uint64_t seed) {
 }
 
 static fault_kind draw_kind_of(uint64_t seed, rng *r) {
-    if (faults_with_spares(seed) && seed % 8 == 1)
+    if (faults_only_move(seed))
         return draw_move(r);
     if (faults_with_secret(seed) && rng_below(r, 2))
         return draw_strange(r);
@@ -77,7 +82,24 @@ static int64_t draw_amount(rng *r, fault_kind kind) {
 
 static bool spares_its_rank(fault_kind kind) {
     return kind == FAULT_STOP || kind == FAULT_SLOW || kind == FAULT_DRAIN || kind == FAULT_UNDRAIN ||
-           kind == FAULT_CANCEL || kind == FAULT_CORRUPT || kind >= FAULT_FORGE;
+           kind == FAULT_CANCEL || kind == FAULT_CORRUPT || (kind >= FAULT_FORGE && kind != FAULT_TIMEOUT);
+}
+
+/* Faults that were thought of later come from numbers of their own, so that the others stay as they were: somebody asks
+ * for a drain once more, and a step fails in time. */
+static void add_extra(faults *all, uint64_t seed, int32_t n_ranks, int32_t n_messages) {
+    rng r = world_rng(seed, 7);
+    for (int32_t i = 0; i < all->n && rng_below(&r, 2); i++) {
+        if (all->at[i].kind != FAULT_DRAIN)
+            continue;
+        fault again = all->at[i];
+        again.message += rng_below(&r, 30);
+        all->at[all->n++] = again;
+        break;
+    }
+    fault late = {.kind = FAULT_TIMEOUT, .rank = rng_below(&r, n_ranks), .message = 1 + rng_below(&r, n_messages)};
+    if (rng_below(&r, 8) == 0 && late.rank != all->spared && !faults_only_move(seed))
+        all->at[all->n++] = late;
 }
 
 faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_messages) {
@@ -95,5 +117,6 @@ faults faults_draw(uint64_t seed, int32_t n_ranks, int32_t n_clients, int32_t n_
         f.amount = draw_amount(&r, f.kind);
         all.at[all.n++] = f;
     }
+    add_extra(&all, seed, n_ranks, n_messages);
     return all;
 }

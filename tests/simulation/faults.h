@@ -7,7 +7,7 @@
 
 #include "tests/simulation/world.h"
 
-enum { FAULTS_MOST = 6 };
+enum { FAULTS_MOST = 6, FAULTS_EXTRA = 2 };
 
 typedef enum fault_kind {
     FAULT_KILL,          /* the process of a rank ends */
@@ -24,6 +24,7 @@ typedef enum fault_kind {
     FAULT_REPEAT,        /* a message comes twice */
     FAULT_JOB_NO_MEMORY, /* an allocation of the coordinator fails */
     FAULT_END,           /* the job is told to end */
+    FAULT_TIMEOUT,       /* a step of a rank fails: something was not there in time */
     FAULT_KINDS,
 } fault_kind;
 
@@ -37,13 +38,15 @@ typedef struct fault {
 } fault;
 
 typedef struct faults {
-    fault at[FAULTS_MOST];
+    fault at[FAULTS_MOST + FAULTS_EXTRA];
     int32_t n, spared;
 } faults;
 
 const char *fault_name(fault_kind kind);
-/* Whether the session of this seed has spares. With every other such seed, ranks only leave and come back. */
+/* Whether the session of this seed has spares. */
 bool faults_with_spares(uint64_t seed);
+/* Whether ranks only leave and come back, on purpose: with every other seed that has spares. */
+bool faults_only_move(uint64_t seed);
 /* Whether the ranks of this seed have a launch secret, and messages are forged. */
 bool faults_with_secret(uint64_t seed);
 /* Whether the coordinator of this seed lacks memory, or is told to end. */

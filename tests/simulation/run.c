@@ -1,5 +1,6 @@
+/* tests/simulation/run.c - a run from the first hello to its checks: ranks, coordinator, clients. */
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/simulation/run.h"
+#include "tests/simulation/run_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,6 @@
 #include "engine/base/mem.h"
 #include "tests/simulation/session_stand_in.h"
 #include "tests/simulation/slow_rank.h"
-#include "worker/lobby/lobby.h"
 
 enum {
     MOST_REQUESTS = 220, /* of one endpoint at once */
@@ -26,34 +26,6 @@ enum {
     SWEEP_RANKS = 3,
     SWEEP_STAGES = 2,
 };
-
-typedef struct rank {
-    struct run *run;
-    int32_t idx;
-    mr_lobby_config config;
-    int64_t fails_at; /* the allocation that fails; -1: none */
-    uint64_t n_allocs;
-    bool is_hurt; /* a fault may end its process */
-} rank;
-
-typedef struct run {
-    const run_config *config;
-    world *world;
-    net *net;
-    mr_session session;
-    rank ranks[WORLD_MAX_RANKS];
-    scenario_client clients[SCENARIO_REQUESTS];
-    int64_t submit_ns[SCENARIO_REQUESTS];
-    bool gives_up[SCENARIO_REQUESTS]; /* the client cancels at the next turn */
-    faults faults;
-    int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
-    int64_t job_fails_at;                 /* the allocation of the coordinator that fails; -1: none */
-    uint64_t n_job_allocs;
-    bool job_may_lack_memory; /* one has failed */
-    bool is_armed;            /* the job has begun */
-    bool is_over;             /* and has ended */
-    run_result result;
-} run;
 
 static const mr_secret SECRET = {.is_set = true, .bytes = {1, 2, 3}};
 static world the_world;
@@ -75,6 +47,13 @@ void __wrap_mr_cores_get(mr_cores *out) {
     *out = known;
 }
 
+uint64_t __wrap_mr_mem_available(void);
+
+/* Each rank has another amount of free memory, always the same. */
+uint64_t __wrap_mr_mem_available(void) {
+    return (uint64_t)(1 + the_world.current * 3 % WORLD_MAX_RANKS) << 30;
+}
+
 mr_status __real_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
 mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
 
@@ -86,143 +65,10 @@ mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_di
     return status;
 }
 
-/* --- Faults ------------------------------------------------------------------------------------------------------ */
-
-/* Only allocations of the actor whose turn it is may fail. */
-static void arm(run *r, int32_t actor) {
-    bool is_job = actor == r->world->n_ranks;
-    int64_t fails_at = is_job ? r->job_fails_at : r->ranks[actor].fails_at;
-    if (fails_at < 0)
-        return;
-    *(is_job ? &r->n_job_allocs : &r->ranks[actor].n_allocs) = mr_mem_get_stats().n_allocs;
-    mr_mem_fail_at(fails_at);
-}
-
-static bool spares(const run *r, int32_t idx) {
-    return idx == r->faults.spared;
-}
-
-/* A message with a wrong byte may not go to the lobby of the spared rank; net_corrupt_next leaves out all lobbies. */
-static void corrupt(run *r, const fault *f) {
-    int32_t from = f->to == f->rank ? r->world->n_ranks : f->rank;
-    net_corrupt_next(r->net, from, f->to);
-}
-
-/* Amounts 0 and 1: of any link; 2 and 3: of the lobby, from and to the coordinator. */
-static void forge(run *r, const fault *f) {
-    int32_t job = r->world->n_ranks, to = f->to == f->rank || f->amount == 2 ? job : f->to;
-    if (f->amount == 3)
-        net_forge_next(r->net, job, f->rank, true, f->kind == FAULT_FORGE);
-    else
-        net_forge_next(r->net, f->rank, to, f->amount == 2, f->kind == FAULT_FORGE);
-}
-
-static void drain(run *r, int32_t idx, bool drains) {
-    mr_err err;
-    if (mr_session_drain(&r->session, idx, drains, &err) != MR_OK)
-        world_note(r->world, "refused: %s", err.text);
-}
-
-/* Whether a process may end of the fault. */
-static bool hurts(fault_kind kind) {
-    return kind < FAULT_DRAIN;
-}
-
-static void apply(run *r, const fault *f) {
-    world_actor *a = &r->world->actors[f->rank];
-    if (hurts(f->kind) && !spares(r, f->rank))
-        r->ranks[f->rank].is_hurt = true;
-    if (f->kind == FAULT_CORRUPT && f->to < r->world->n_ranks && !spares(r, f->to))
-        r->ranks[f->to].is_hurt = true;
-    world_note(r->world, "fault: %s, rank %d, to %d, amount %lld", fault_name(f->kind), (int)f->rank, (int)f->to,
-               (long long)f->amount);
-    switch ((int)f->kind) {
-    case FAULT_KILL:
-        net_kill(r->net, f->rank);
-        break;
-    case FAULT_CUT:
-        net_cut(r->net, f->rank);
-        break;
-    case FAULT_STOP:
-        a->not_before_ns = r->world->now_ns + f->amount;
-        break;
-    case FAULT_SLOW:
-        a->slice_ns = f->amount;
-        break;
-    case FAULT_CORRUPT:
-        corrupt(r, f);
-        break;
-    case FAULT_NO_MEMORY:
-        if (r->session.is_loaded) /* before, memory may be too little everywhere, and the job ends */
-            r->ranks[f->rank].fails_at = f->amount;
-        if (r->world->current == f->rank)
-            arm(r, f->rank);
-        break;
-    case FAULT_NO_FILE:
-        r->ranks[f->rank].config.model_path = "/nonexistent/model.gguf";
-        break;
-    case FAULT_DRAIN:
-    case FAULT_UNDRAIN:
-        drain(r, f->rank, f->kind == FAULT_DRAIN);
-        break;
-    case FAULT_FORGE:
-    case FAULT_REPEAT:
-        forge(r, f);
-        break;
-    case FAULT_JOB_NO_MEMORY:
-        if (r->session.is_loaded)
-            r->job_fails_at = f->amount;
-        if (r->world->current == r->world->n_ranks)
-            arm(r, r->world->n_ranks);
-        break;
-    case FAULT_END:
-        if (r->session.is_loaded)
-            session_stand_in_interrupt();
-        world_notify(r->world, r->world->n_ranks);
-        break;
-    default:
-        r->gives_up[f->to] = true;
-        world_notify(r->world, r->world->n_ranks);
-    }
-}
-
-static bool is_due(const run *r, const fault *f) {
-    if (f->is_done)
-        return false;
-    if (f->recovery == 0)
-        return r->n_messages >= f->message;
-    return r->result.n_recoveries >= f->recovery && r->n_since_recovery >= f->message;
-}
-
-static void on_send(void *ctx, int32_t from, int32_t to, uint32_t tag) {
-    run *r = ctx;
-    (void)to;
-    (void)tag;
-    if (!r->is_armed || r->is_over) /* the session is gone, and takes no wishes */
-        return;
-    r->n_messages++;
-    r->n_since_recovery++;
-    if (from == r->config->victim)
-        r->result.n_sent_by_victim++;
-    if (r->config->kill_at > 0 && from == r->config->victim && r->result.n_sent_by_victim == r->config->kill_at) {
-        r->result.n_faults[FAULT_KILL]++;
-        world_note(r->world, "fault: kill, rank %d, at its message %lld", (int)from, (long long)r->config->kill_at);
-        net_kill(r->net, from);
-    }
-    for (int32_t i = 0; i < r->faults.n; i++) {
-        fault *f = &r->faults.at[i];
-        if (!is_due(r, f))
-            continue;
-        f->is_done = true;
-        r->result.n_faults[f->kind]++;
-        apply(r, f);
-    }
-}
-
 /* --- Ranks ------------------------------------------------------------------------------------------------------- */
 
 static void turn_begins(void *ctx, int32_t actor) {
-    arm(ctx, actor);
+    run_arm(ctx, actor);
 }
 
 static void job_pauses(run *r) {
@@ -287,8 +133,25 @@ static void must(run *r, mr_status status, const mr_err *err) {
         world_fail(r->world, "%s: %s", mr_status_name(status), err->text);
 }
 
+/* Without measured times, the ranks of the former plan that can go on keep a stage: spares are slower. */
+static void check_who_stays(const run *r) {
+    const mr_session *s = &r->session;
+    bool has_little = faults_with_little_memory(r->config->seed);
+    for (int32_t i = 0; i < r->former.n_stages && !s->facts.is_solved && !has_little; i++) {
+        int32_t at = r->former.stages[i].rank;
+        bool may = !net_is_gone(r->net, at) && !net_lifeline_has_ended(r->net, at) && !s->recovery.has_failed[at] &&
+                   !s->recovery.is_drained[at];
+        if (may && !session_layers_stage(s, at))
+            world_fail(r->world, "rank %d has lost its stage without a reason", (int)at);
+    }
+}
+
 static void note_recovery(void *ctx, bool begins) {
     run *r = ctx;
+    if (begins)
+        r->former = r->session.plan;
+    else if (r->session.job && mr_job_has_epoch(r->session.job))
+        check_who_stays(r);
     if (!begins && r->session.job && mr_job_has_epoch(r->session.job)) {
         if (mr_job_get_stats(r->session.job).n_kept_blocks > 0) {
             r->result.n_kv_kept++;
@@ -427,6 +290,18 @@ static bool ends_job(run *r, mr_status status) {
     return true;
 }
 
+/* Unless a wish has just come, or KV blocks are still copied: a drained rank has no stage while others may have it. */
+static void check_drains(const run *r) {
+    const mr_session *s = &r->session;
+    const mr_session_recovery *c = &s->recovery;
+    int32_t ranks[WORLD_MAX_RANKS];
+    if (!c->is_on || c->kv_ahead || atomic_load(&c->n_wishes) != c->n_granted || mr_session_is_starved(s))
+        return;
+    for (int32_t i = 0; i < s->plan.n_stages; i++)
+        if (c->is_drained[s->plan.stages[i].rank] && session_recovery_ranks(s, ranks) > 0)
+            world_fail(r->world, "rank %d is drained, and has a stage", (int)s->plan.stages[i].rank);
+}
+
 /* Turns until nothing is under way; the last steps may still be, and ranks may be lost meanwhile. */
 static void run_turns(run *r) {
     mr_job *job = r->session.job;
@@ -442,6 +317,7 @@ static void run_turns(run *r) {
         must(r, status, &err);
         check_ledger(r);
     }
+    check_drains(r);
     mr_job_stats stats = mr_job_get_stats(job);
     if (stats.n_held_blocks != 0 || stats.n_waiting != 0 || stats.n_live != 0)
         world_fail(r->world, "all sequences have ended, and %d blocks are held, %d wait, %d are live",
@@ -527,7 +403,7 @@ run_result run_one(const run_config *config) {
                                       .secret = has_secret(config) ? &SECRET : NULL,
                                       .ranks_hear = rng_below(&draws, 2) == 0,
                                       .sends_may_stick = rng_below(&draws, 4) == 0,
-                                      .on_send = on_send,
+                                      .on_send = run_note_send,
                                       .ctx = r});
     net_attach(r->net);
     r->world->turns = (world_turns){.begins = turn_begins, .pauses = turn_pauses, .ctx = r};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/slow_rank.h"
 
+#include <string.h>
+
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "tests/simulation/scenario.h"
@@ -19,6 +21,11 @@ static struct {
     mr_link_facts links[WORLD_MAX_RANKS * WORLD_MAX_RANKS];
     mr_cluster_facts facts;
 } slow;
+
+static struct {
+    const world *world;
+    bool is_late[WORLD_MAX_RANKS];
+} timeouts;
 
 void slow_rank_begin(world *w, mr_session *s, int32_t rank, int32_t times) {
     slow.world = w;
@@ -63,6 +70,7 @@ void slow_rank_end(void) {
         slow.session->facts.prediction = NULL;
     }
     slow.session = NULL;
+    memset(&timeouts, 0, sizeof timeouts);
 }
 
 int64_t slow_rank_look_s(void) {
@@ -81,6 +89,11 @@ int32_t slow_rank_layers(void) {
     return layers_of(slow.rank);
 }
 
+void slow_rank_time_out(const world *w, int32_t rank) {
+    timeouts.world = w;
+    timeouts.is_late[rank] = true;
+}
+
 mr_status __real_mr_stage_start(mr_stage *s, const mr_stage_step *step, mr_err *err);
 mr_status __wrap_mr_stage_start(mr_stage *s, const mr_stage_step *step, mr_err *err);
 
@@ -90,6 +103,10 @@ mr_status __wrap_mr_stage_start(mr_stage *s, const mr_stage_step *step, mr_err *
         int32_t rank = slow.world->current;
         double seconds = LAYER_S * layers_of(rank) * mr_stage_rows(s)->n_rows * (rank == slow.rank ? slow.times : 1);
         world_spend(slow.world, (int64_t)(seconds * (double)MR_NS_PER_S));
+    }
+    if (timeouts.world && timeouts.is_late[timeouts.world->current]) {
+        timeouts.is_late[timeouts.world->current] = false;
+        return mr_err_set(err, MR_E_TIMEOUT, "something was not there in time");
     }
     return __real_mr_stage_start(s, step, err);
 }

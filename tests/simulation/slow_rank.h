@@ -18,5 +18,7 @@ void slow_rank_end(void);
 int64_t slow_rank_look_s(void);
 /* Layers of the slow rank in the session's plan. */
 int32_t slow_rank_layers(void);
+/* Any run: the next step of a rank fails with MR_E_TIMEOUT. Until slow_rank_end. */
+void slow_rank_time_out(const world *w, int32_t rank);
 
 #endif

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
+#include <string.h>
+
 #include "coordinator/planning/plan_keep.h"
 #include "coordinator/planning/plan_predict.h"
 #include "tests/support/test.h"
@@ -11,6 +13,7 @@ enum { KEEP_LAYERS = 240, KEEP_RANKS = 8, N_RANDOM = 300 };
 
 static size_t bytes[KEEP_LAYERS + 1];
 static bool holds[KEEP_RANKS * (KEEP_LAYERS + 1)], takes_part[KEEP_RANKS];
+static uint64_t memory_bytes[KEEP_RANKS];
 static mr_plan former, plan;
 static mr_err err;
 
@@ -27,6 +30,7 @@ static mr_keep_wish wish_of(int32_t n_layers, int32_t n_ranks) {
                           .read_bytes = bytes,
                           .holds = holds,
                           .takes_part = takes_part,
+                          .memory_bytes = memory_bytes,
                           .former = &former};
 }
 
@@ -70,15 +74,18 @@ static void expect_plan(const mr_keep_wish *w, int32_t n, const int32_t *ranks, 
 
 static void test_a_spare_takes_the_place(void **state) {
     (void)state;
-    for (int knows = 0; knows < 2; knows++) {
+    for (int knows = 0; knows < 3; knows++) { /* 2: nothing but the memory tells ranks 3 and 4 apart */
         mr_keep_wish w = wish_of(12, 5);
+        memory_bytes[3] = 1 << 20;
+        memory_bytes[4] = knows == 2 ? 2 << 20 : 1 << 20;
         run_before(&w, 3, LIST(0, 1, 2), LIST(4, 8, 12));
         takes_part[1] = false;
-        if (knows) /* rank 3 is free, too, and holds nothing */
+        if (knows == 1) /* rank 3 is free, too, and holds nothing */
             hold(&w, 4, &former.stages[1]);
         plan = plan_of(3, LIST(0, 2, 3), LIST(4, 8, 12));
-        expect_plan(&w, 3, LIST(0, knows ? 4 : 3, 2), LIST(4, 8, 12), knows ? 0 : 400);
+        expect_plan(&w, 3, LIST(0, knows ? 4 : 3, 2), LIST(4, 8, 12), knows == 1 ? 0 : 400);
     }
+    memset(memory_bytes, 0, sizeof memory_bytes);
 }
 
 static void test_the_others_take_over(void **state) {
