@@ -2,7 +2,7 @@
  * load, run out of memory, send wrong bytes; their layers are moved on purpose; clients give up. What clients hear is
  * what they would have heard.
  *
- *     test_simulation                                   the daily test: 2,000 seeds at least, 100 s at most
+ *     test_simulation                                   the daily test: 8,000 seeds, 100 s at most
  *     test_simulation --seeds 100000 --from 1           some seeds
  *     test_simulation --seed 17 --scenario decode --trace    one of them again, with every event
  *     test_simulation --slow-seeds 400                  the same with measured ranks, one of them slow, and --recut
@@ -18,7 +18,7 @@
 #include "tests/simulation/run.h"
 #include "tests/support/share.h"
 
-enum { DAILY_SEEDS = 2200, DAILY_S = 100, TWICE = 20, SLOW_SEEDS = 100 };
+enum { DAILY_SEEDS = 8000, DAILY_S = 100, TWICE = 20, SLOW_SEEDS = 100 };
 
 /* Runs that have failed once. */
 static const struct {

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string.h>
 
-#include <string.h>
-
 #include "coordinator/planning/plan_keep.h"
 #include "coordinator/planning/plan_predict.h"
 #include "tests/support/test.h"
