@@ -239,7 +239,8 @@ class Serve(unittest.TestCase):
         self.end(job, [1], "a spare takes over")
 
     def test_spares(self):
-        """Spares hold all layers, so that nobody loads any when a rank is lost."""
+        """Spares hold all layers, so that nobody loads any when a rank is lost, unless a spare was measured to be slow.
+        Without measured times, the other ranks keep their stages."""
         wanted = self.undisturbed()
         for options in ([], ["--measure", "auto"]):
             port, job = self.start(4, "--recover", "--spares", "2", *options)
@@ -259,12 +260,15 @@ class Serve(unittest.TestCase):
             after = ask(port, "GET", "/plan")[1]
             self.assertLessEqual(len(after["stages"]), len(ranks), after)
             self.assertEqual({s["rank"] for s in after["stages"]} & set(victims), set(), after)
+            if not options:
+                self.assertLessEqual(set(ranks) - set(victims), {s["rank"] for s in after["stages"]}, after)
             done = self.end(job, victims, "spares")
+            kept = b"[1-9]" if options else b"%d" % n_layers
             for _ in victims:
-                self.assertRegex(done.stderr, b"%d of %d layers were kept" % (n_layers, n_layers), str(done))
+                self.assertRegex(done.stderr, kept + b" of %d layers were kept" % n_layers, str(done))
 
     def test_drain_to_a_spare(self):
-        """KV blocks go along with the layers, there and back."""
+        """KV blocks go along with the layers, there and back. Who asks twice gets no other answer."""
         wanted = self.undisturbed()
         port, job = self.start(3, "--recover", "--spares", "1")
         n_layers = ask(port, "GET", "/plan")[1]["stages"][-1]["last_layer"] + 1
@@ -277,7 +281,9 @@ class Serve(unittest.TestCase):
                     self.assertLess(time.monotonic(), end, ask(port, "GET", "/plan")[1])
                     time.sleep(0.01)
                 rank = 2 if ranks == {0, 1} else 1
-                self.assertEqual(ask(port, "POST", "/cluster/%s?rank=%d" % (path, rank))[0], 200)
+                for _ in range(3):
+                    self.assertEqual(ask(port, "POST", "/cluster/%s?rank=%d" % (path, rank))[0], 200)
+                    time.sleep(0.005)
                 self.wait_for_plan(port, ranks)
 
         self.assertEqual(all_streams(port, meanwhile), wanted)
