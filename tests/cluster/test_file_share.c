@@ -46,6 +46,7 @@ typedef enum role {
     ANSWERS_OTHERS, /* sends a block that was not asked for */
     SHORT_BLOCK,
     MANY_HASHES,
+    FEW_HASHES, /* sends one hash for each request, and nothing of the others */
     ODD_KIND,
     ZERO_HASH, /* sends the hash that means "not known" for BAD_BLOCK */
 } role;
@@ -132,7 +133,10 @@ static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
         f->payload_bytes--;
     else if (s->role == MANY_HASHES && !is_block)
         f->rows = UINT32_MAX;
-    else if (s->role == ZERO_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
+    else if (s->role == FEW_HASHES && !is_block) {
+        f->rows = 1;
+        f->payload_bytes = sizeof(mr_file_hash);
+    } else if (s->role == ZERO_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
         memset(payload + (BAD_BLOCK - f->step) * sizeof(mr_file_hash), 0, sizeof(mr_file_hash));
     else if (s->role == ODD_KIND)
         f->type = 9;
@@ -567,6 +571,25 @@ static void test_patience(void **state) {
     patience_ns = 0;
 }
 
+/* A source that leaves hashes out counts as silent, with a known root and without. */
+static void test_few_hashes(void **state) {
+    (void)state;
+    rig r;
+    patience_ns = MR_NS_PER_S;
+    for (int i = 0; i < 2; i++) {
+        rig_start(&r, (role[]){FEW_HASHES}, 1, n_caches++);
+        expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 1: nothing of the model file");
+        rig_stop(&r);
+        rig_start(&r, (role[]){FEW_HASHES, GOOD}, 2, n_caches++);
+        expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        expect_content(&r, 0, FILE_BYTES);
+        rig_stop(&r);
+        find_root();
+    }
+    known_root = (mr_file_hash){{0}};
+    patience_ns = 0;
+}
+
 /* A server ignores a peer that sends invalid messages. */
 static void test_bad_requests(void **state) {
     (void)state;
@@ -749,7 +772,7 @@ int main(void) {
         cmocka_unit_test(test_bad_requests),   cmocka_unit_test(test_patience),
         cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
         cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
-        cmocka_unit_test(test_root_and_cache),
+        cmocka_unit_test(test_root_and_cache), cmocka_unit_test(test_few_hashes),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);

@@ -17,7 +17,7 @@
 _Static_assert((int)MR_GGUF_PART_ALIGN == (int)MR_FILE_BLOCK_BYTES, "a part begins with a block");
 
 enum {
-    MAX_HASH_REQUESTS = 3,  /* open requests to one source */
+    MAX_HASHES_DUE = 48,    /* so many hashes are due from a source before no more are requested: three requests */
     MAX_BLOCK_REQUESTS = 8, /* open requests to one source */
     MAX_REFUSAL_BYTES = 400,
     WARNING_SHARE = 10, /* the warning comes after 1 / WARNING_SHARE of patience_ns */
@@ -331,7 +331,7 @@ static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, m
 
 /* Whether the source has open requests. */
 static bool owes(const source *s) {
-    return s->n_hash_requests + s->n_block_requests > 0;
+    return s->n_hashes_due > 0 || s->n_block_requests > 0;
 }
 
 static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
@@ -342,7 +342,7 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
         s->heard_ns = mr_clock_now_ns();
     while (status == MR_OK && sent) {
         sent = false;
-        if (s->n_hash_requests < MAX_HASH_REQUESTS)
+        if (s->n_hashes_due < MAX_HASHES_DUE)
             status = file_client_ask_for_hashes(c, idx, &sent, err);
         if (status == MR_OK && !sent && s->n_block_requests < MAX_BLOCK_REQUESTS)
             status = ask_for_block(c, idx, &sent, err);

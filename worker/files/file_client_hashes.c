@@ -80,7 +80,7 @@ mr_status file_client_take_hashes(mr_file_client *c, int32_t idx, const mr_frame
         else
             file_client_note_hash(c, f->step + i);
     }
-    c->sources[idx].n_hash_requests--;
+    c->sources[idx].n_hashes_due -= f->rows; /* an answer with fewer hashes than were requested leaves some due */
     file_client_look_again(c, f->step);
     c->n_unknown -= proves ? f->rows : 0;
     return proves && c->n_unknown == 0 ? end_proof(c, err) : MR_OK;
@@ -103,6 +103,6 @@ mr_status file_client_ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_s
         c->blocks[s->next_hash + i].state = BLOCK_HASH_ASKED;
         c->blocks[s->next_hash + i].asked = (int8_t)idx;
     }
-    s->n_hash_requests += *out_sent;
+    s->n_hashes_due += *out_sent ? n : 0;
     return status;
 }

@@ -31,8 +31,9 @@ typedef struct source {
     int32_t rank;
     mr_inbox *in; /* NULL: the source was dropped, or the links are closed */
     mr_outbox *out;
-    int32_t n_hash_requests, n_block_requests; /* open requests */
-    int64_t heard_ns;               /* time of the last answer, or of the last moment without open requests */
+    uint32_t n_hashes_due;          /* requested, and not received */
+    int32_t n_block_requests;       /* open requests for blocks */
+    int64_t heard_ns;               /* time of the last answer, or of the last moment when nothing was due */
     bool warned;                    /* the log has named this source as silent in this fetch */
     uint64_t next_hash, next_block; /* no block before this index is to be requested from this source */
 } source;
