@@ -20,7 +20,8 @@ enum {
     MAX_HASHES_DUE = 48,    /* so many hashes are due from a source before no more are requested: three requests */
     MAX_BLOCK_REQUESTS = 8, /* open requests to one source */
     MAX_REFUSAL_BYTES = 400,
-    WARNING_SHARE = 10, /* the warning comes after 1 / WARNING_SHARE of patience_ns */
+    /* After 1 / EARLY_SHARE of patience_ns a warning comes, and where other sources are left, they get the requests. */
+    EARLY_SHARE = 10,
 };
 static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
                      DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
@@ -381,18 +382,22 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
 }
 
-/* MR_E_TIMEOUT for a source that hangs, on its disk for example. A warning comes long before the timeout. */
+/* MR_E_TIMEOUT for a source that hangs, on its disk for example. Its process may also be dead: only rank 0 hears of
+ * that. The last source is given more time than others, and a warning comes long before its timeout. */
 static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
-    int64_t patience_ns = c->config.patience_ns, silent_ns = mr_clock_now_ns() - s->heard_ns;
-    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
-    char name[MR_CHANNEL_NAME_BYTES];
-    if (!owes(s) || silent_ns <= patience_ns / WARNING_SHARE)
+    int64_t early_ns = c->config.patience_ns / EARLY_SHARE, patience_ns = c->config.patience_ns;
+    int64_t silent_ns = mr_clock_now_ns() - s->heard_ns;
+    char name[MR_CHANNEL_NAME_BYTES], next[64] = "other ranks are asked for the rest";
+    if (!owes(s) || silent_ns <= early_ns)
         return MR_OK;
+    if (c->n_live > 1)
+        patience_ns = early_ns;
+    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
+    if (c->n_live == 1)
+        snprintf(next, sizeof next, "it is given up after %.0f s", patience_s);
     if (!s->warned)
-        mr_log_write(MR_LOG_WARN, "worker",
-                     "%s has sent nothing of the model file %.300s for %.0f s; it is given up after %.0f s",
-                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s,
-                     patience_s);
+        mr_log_write(MR_LOG_WARN, "worker", "%s has sent nothing of the model file %.300s for %.0f s; %s",
+                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s, next);
     s->warned = true;
     return silent_ns <= patience_ns
                ? MR_OK
