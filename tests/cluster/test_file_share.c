@@ -508,6 +508,12 @@ static void test_stale_cache(void **state) {
     rig_stop(&r);
 }
 
+/* Puts all blocks of the cached file in doubt. */
+static void touch_cache(const rig *r) {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r->client), times, 0), 0);
+}
+
 /* A block that was damaged behind the list's back is asked for again, and counts in the progress. */
 static void test_damaged_cache(void **state) {
     (void)state;
@@ -518,14 +524,37 @@ static void test_damaged_cache(void **state) {
     FILE *f = fopen(mr_file_client_path(r.client), "r+b");
     assert_true(f && fseek(f, 5 * MR_FILE_BLOCK_BYTES, SEEK_SET) == 0 && fwrite("damaged", 1, 7, f) == 7);
     assert_int_equal(fclose(f), 0);
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000000000}};
-    assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r.client), times, 0), 0);
+    touch_cache(&r);
     mr_file_client_destroy(r.client);
     open_client(&r, 1, cache);
     expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(r.total_bytes, MR_FILE_BLOCK_BYTES);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
+}
+
+/* While the blocks in doubt of a file with a known root are hashed, the fetch can be ended. */
+static void test_doubt_ends(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    find_root();
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    touch_cache(&r);
+    mr_file_client_destroy(r.client);
+    open_client(&r, 1, cache);
+    expect_ok(fetch(&r, 0, HEADER_BYTES), &r.err);
+    for (int n_turns = 0; n_turns < N_BLOCKS / 16; n_turns++) {
+        atomic_store(&r.turns_left, 0);
+        assert_int_equal(fetch(&r, 0, FILE_BYTES), MR_E_CANCELLED);
+    }
+    atomic_store(&r.turns_left, -1);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 0);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    known_root = (mr_file_hash){{0}};
 }
 
 static void test_silence(void **state) {
@@ -782,6 +811,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
         cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
         cmocka_unit_test(test_root_and_cache), cmocka_unit_test(test_few_hashes),
+        cmocka_unit_test(test_doubt_ends),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);

@@ -1,7 +1,8 @@
 /* worker/files/file_client.c - the loop of a fetch. Each block goes through the states idle, no hash, hash asked,
- * missing, asked, here. A round takes the answers of every source, then sends requests up to a limit for each source. A
- * source that fails is dropped, and its open requests go to other sources. Where the root of a part is known, one
- * source first gives the hashes of all blocks of the part, which have to make the root. */
+ * known, missing, asked, here. A round looks for some blocks in the cache, takes the answers of every source, then
+ * sends requests up to a limit for each source. A source that fails is dropped, and its open requests go to other
+ * sources. Where the root of a part is known, one source first gives the hashes of all blocks of the part, which have
+ * to make the root. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_client_internal.h"
 
@@ -405,8 +406,10 @@ static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
                             c->config.model_path, patience_s);
 }
 
-/* One round with all sources. *did: at least one answer has come. */
+/* One round with all sources. *did: at least one answer has come, or the cache was asked for blocks. */
 static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
+    *did = c->n_known > 0;
+    file_client_look_up(c);
     for (int32_t i = 0; i < c->n_sources; i++) {
         bool fatal = false;
         if (!c->sources[i].in)
@@ -421,9 +424,31 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
         if (status != MR_OK)
             drop_source(c, i, status, err);
     }
-    return c->n_live > 0 || c->n_missing == 0
+    return c->n_live > 0 || c->n_known > 0 || c->n_missing == 0
                ? MR_OK
                : mr_err_set(err, c->lost, "no rank is left to fetch the model file from: %s", c->lost_text.text);
+}
+
+/* What goes on between two rounds. *did becomes true if the server has sent something. */
+static mr_status between_rounds(mr_file_client *c, const mr_file_wait *wait, bool *did, mr_err *err) {
+    *did = mr_file_server_serve(c->config.server, 0) || *did;
+    if (wait->progress)
+        wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
+    if (wait->told_to_end && wait->told_to_end(wait->ctx))
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    return MR_OK;
+}
+
+/* Looks for the blocks in the cache whose hashes are known before any source is asked. */
+static mr_status look_first(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
+    mr_status status = MR_OK;
+    bool did = false;
+    c->n_sources = 0;
+    while (status == MR_OK && c->n_known > 0) {
+        file_client_look_up(c);
+        status = between_rounds(c, wait, &did, err);
+    }
+    return status;
 }
 
 static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
@@ -431,12 +456,9 @@ static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
     while (status == MR_OK && c->n_missing > 0) {
         bool did = false;
         status = turn(c, &did, err);
-        did = mr_file_server_serve(c->config.server, 0) || did;
         int64_t now = mr_clock_now_ns();
-        if (status == MR_OK && wait->progress)
-            wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
-        if (status == MR_OK && wait->told_to_end && wait->told_to_end(wait->ctx))
-            status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (status == MR_OK)
+            status = between_rounds(c, wait, &did, err);
         if (status == MR_OK && !did && c->n_missing > 0)
             status = mr_channel_wait(c->config.channel, now + LOOK_NS, err);
     }
@@ -448,7 +470,8 @@ static mr_status fetch_part(mr_file_client *c, mr_file_part *part, const mr_file
     c->part = part;
     c->first = part->first_block;
     c->end = part->end_block;
-    c->n_missing = c->n_unknown = 0;
+    c->n_missing = c->n_known = c->n_unknown = 0;
+    c->next_known = c->end;
     for (uint64_t i = c->first; i < c->end; i++)
         c->n_missing += c->blocks[i].is_due;
     for (uint64_t i = c->first; i < c->end && part->is_proven; i++)
@@ -459,7 +482,10 @@ static mr_status fetch_part(mr_file_client *c, mr_file_part *part, const mr_file
     *any = true;
     if (mr_file_hash_known(&part->root) && !part->is_proven)
         file_client_begin_proof(c);
-    mr_status status = open_sources(c, part, err);
+    mr_status status = look_first(c, wait, err);
+    if (status != MR_OK || c->n_missing == 0)
+        return status;
+    status = open_sources(c, part, err);
     if (status == MR_OK)
         status = run(c, wait, err);
     close_sources(c);
