@@ -83,6 +83,7 @@ static const char *served_path = model_path;
 static mr_file_hash known_root; /* of the file, for clients; all zero: none */
 static int n_caches;
 static int64_t patience_ns; /* of clients */
+static mr_secret secret;    /* of channels */
 
 /* --- Sources ------------------------------------------------------------------------------------------------------ */
 
@@ -204,6 +205,7 @@ static void start_source(rig *r, int32_t i, role does, const char *path, const m
     source *s = &r->sources[i];
     *s = (source){.role = does, .self = i + 1, .hub = r->hub, .path = path};
     expect_ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
+    s->channel->secret = &secret;
     const mr_file_server_config config = {.channel = s->channel,
                                           .path = path,
                                           .parts = parts,
@@ -249,6 +251,7 @@ static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
     alarm(PATIENCE_S);
     expect_ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
     expect_ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
+    r->channel->secret = &secret;
     for (int32_t i = 0; i < n; i++)
         start_source(r, i, roles[i], roles[i] == SERVES_OTHER ? other_path : served_path, &WHOLE, 1);
     open_client(r, n, cache);
@@ -628,20 +631,54 @@ static void test_few_hashes(void **state) {
     patience_ns = 0;
 }
 
+/* Sends what is no request from the client's endpoint to the server of source 0. */
+static void send_bad_request(rig *r) {
+    mr_outbox *out = NULL;
+    uint8_t *payload = NULL;
+    expect_ok(mr_outbox_create(r->channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r->err), &r->err);
+    expect_ok(mr_outbox_reserve(out, &payload, &r->err), &r->err);
+    memset(payload, 0xff, 8);
+    expect_ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r->err), &r->err);
+    mr_outbox_flush(out, MR_NEVER);
+    mr_outbox_destroy(out);
+}
+
 /* A server ignores a peer that sends invalid messages. */
 static void test_bad_requests(void **state) {
     (void)state;
     rig r;
-    mr_outbox *out = NULL;
-    uint8_t *payload = NULL;
     rig_start(&r, (role[]){SERVES}, 1, n_caches++);
-    expect_ok(mr_outbox_create(r.channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r.err), &r.err);
-    expect_ok(mr_outbox_reserve(out, &payload, &r.err), &r.err);
-    memset(payload, 0xff, 8);
-    expect_ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r.err), &r.err);
-    mr_outbox_flush(out, MR_NEVER);
-    mr_outbox_destroy(out);
+    send_bad_request(&r);
     rig_stop(&r);
+}
+
+/* Frames of somebody without the launch secret, more than the server has receives posted, change nothing for the rank
+ * in whose name they come. What the rank itself sends has to be valid. */
+static void test_forged_requests(void **state) {
+    (void)state;
+    enum { N_FORGED = 6 };
+    static uint8_t frame[MR_FRAME_BYTES + 8];
+    rig r;
+    secret = (mr_secret){.is_set = true, .bytes = {1, 2, 3}};
+    patience_ns = LONG_PATIENCE_S * MR_NS_PER_S;
+    rig_start(&r, (role[]){SERVES}, 1, n_caches++);
+    mr_frame_seal(&(mr_frame){.kind = MR_FRAME_FILE, .payload_bytes = 8}, frame);
+    for (int i = 0; i < N_FORGED; i++) {
+        mr_channel_request request;
+        expect_ok(
+            mr_channel_post_send(r.channel, 1, mr_link_tag(MR_LINK_FILE, 0), frame, sizeof frame, &request, &r.err),
+            &r.err);
+    }
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    patience_ns = MR_NS_PER_S;
+    rig_start(&r, (role[]){SERVES}, 1, n_caches++);
+    send_bad_request(&r);
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 1: nothing of the model file");
+    rig_stop(&r);
+    patience_ns = 0;
+    secret = (mr_secret){.is_set = false};
 }
 
 /* A client that is played: it asks for blocks from first on, two at a time. */
@@ -811,7 +848,7 @@ int main(void) {
         cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
         cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
         cmocka_unit_test(test_root_and_cache), cmocka_unit_test(test_few_hashes),
-        cmocka_unit_test(test_doubt_ends),
+        cmocka_unit_test(test_doubt_ends),     cmocka_unit_test(test_forged_requests),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);
