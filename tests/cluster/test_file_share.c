@@ -28,6 +28,7 @@ enum {
     PATIENCE_S = 60,
     LONG_PATIENCE_S = 10, /* of clients, where another source is left: a tenth of it counts */
     BAD_BLOCK = 130,
+    FORGED_BYTES = MR_FRAME_BYTES + 8,
 };
 
 static const uint64_t HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
@@ -49,6 +50,7 @@ typedef enum role {
     MANY_HASHES,
     FEW_HASHES, /* sends one hash for each request, and nothing of the others */
     ODD_KIND,
+    FORGED,    /* somebody without the launch secret sends a frame in its name before each answer */
     ZERO_HASH, /* sends the hash that means "not known" for BAD_BLOCK */
 } role;
 
@@ -82,8 +84,9 @@ static uint8_t *content; /* [FILE_BYTES] */
 static const char *served_path = model_path;
 static mr_file_hash known_root; /* of the file, for clients; all zero: none */
 static int n_caches;
-static int64_t patience_ns; /* of clients */
-static mr_secret secret;    /* of channels */
+static int64_t patience_ns;                          /* of clients */
+static mr_secret secret;                             /* of channels */
+static uint8_t forged[MR_FRAME_KINDS][FORGED_BYTES]; /* a frame of each kind, without a secret */
 
 /* --- Sources ------------------------------------------------------------------------------------------------------ */
 
@@ -113,6 +116,13 @@ static mr_frame good_answer(const Millrace__FileRequest *m, uint8_t *payload) {
                       .rows = m->n_blocks,
                       .row_bytes = m->fetch,
                       .payload_bytes = m->n_blocks * sizeof(mr_file_hash)};
+}
+
+/* Sends what somebody without the launch secret might send in the name of this endpoint. */
+static void send_forged(mr_channel *from, int32_t to, mr_link_kind kind) {
+    mr_channel_request request;
+    mr_err err;
+    expect_ok(mr_channel_post_send(from, to, mr_link_tag(kind, 0), forged[kind], FORGED_BYTES, &request, &err), &err);
 }
 
 /* Makes a good answer what the role wants; false: the source is done. */
@@ -173,6 +183,8 @@ static void play(source *s) {
         }
         expect_ok(mr_msg_unpack_file_request(data, f.payload_bytes, N_BLOCKS, arena, &m, &err), &err);
         if (m->what != MILLRACE__FILE_REQUEST__WHAT__NO_MORE) {
+            if (s->role == FORGED)
+                send_forged(s->channel, CLIENT, MR_LINK_FILE_ANSWERS);
             f = good_answer(m, payload);
             goes_on = spoil(s, &f, payload) && mr_outbox_send(out, &f, &err) == MR_OK;
         }
@@ -656,19 +668,12 @@ static void test_bad_requests(void **state) {
  * in whose name they come. What the rank itself sends has to be valid. */
 static void test_forged_requests(void **state) {
     (void)state;
-    enum { N_FORGED = 6 };
-    static uint8_t frame[MR_FRAME_BYTES + 8];
     rig r;
     secret = (mr_secret){.is_set = true, .bytes = {1, 2, 3}};
     patience_ns = LONG_PATIENCE_S * MR_NS_PER_S;
     rig_start(&r, (role[]){SERVES}, 1, n_caches++);
-    mr_frame_seal(&(mr_frame){.kind = MR_FRAME_FILE, .payload_bytes = 8}, frame);
-    for (int i = 0; i < N_FORGED; i++) {
-        mr_channel_request request;
-        expect_ok(
-            mr_channel_post_send(r.channel, 1, mr_link_tag(MR_LINK_FILE, 0), frame, sizeof frame, &request, &r.err),
-            &r.err);
-    }
+    for (int i = 0; i < 6; i++)
+        send_forged(r.channel, 1, MR_LINK_FILE);
     expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
@@ -678,6 +683,18 @@ static void test_forged_requests(void **state) {
     expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 1: nothing of the model file");
     rig_stop(&r);
     patience_ns = 0;
+    secret = (mr_secret){.is_set = false};
+}
+
+/* The same of answers: a source is not dropped for what somebody else sends. */
+static void test_forged_answers(void **state) {
+    (void)state;
+    rig r;
+    secret = (mr_secret){.is_set = true, .bytes = {1, 2, 3}};
+    rig_start(&r, (role[]){FORGED}, 1, n_caches++);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
     secret = (mr_secret){.is_set = false};
 }
 
@@ -849,6 +866,7 @@ int main(void) {
         cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
         cmocka_unit_test(test_root_and_cache), cmocka_unit_test(test_few_hashes),
         cmocka_unit_test(test_doubt_ends),     cmocka_unit_test(test_forged_requests),
+        cmocka_unit_test(test_forged_answers),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);
@@ -860,6 +878,8 @@ int main(void) {
     save(other_path, "other");
     content[3 * MR_FILE_BLOCK_BYTES] ^= 1;
     save(model_path, "model");
+    for (int kind = 1; kind < MR_FRAME_KINDS; kind++)
+        mr_frame_seal(&(mr_frame){.kind = (mr_frame_kind)kind, .payload_bytes = 8}, forged[kind]);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mr_free(content);
     snprintf(command, sizeof command, "rm -r %s", folder);
