@@ -74,6 +74,10 @@ struct mr_channel {
     const mr_secret *secret;
 };
 
+/* Whether frames of somebody without the secret are refused. */
+static inline bool mr_channel_has_secret(const mr_channel *ch) {
+    return ch->secret && ch->secret->is_set;
+}
 /* Sends data[bytes] to peer. The caller keeps data valid until the request is done. Never blocks. */
 MR_MUST_USE static inline mr_status mr_channel_post_send(mr_channel *ch, int32_t peer, uint32_t tag, const void *data,
                                                          size_t bytes, mr_channel_request *out, mr_err *err) {

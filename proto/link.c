@@ -89,7 +89,7 @@ static mr_status ring_create(size_t object_bytes, const ring *wish, bool sends, 
         return mr_err_set(err, MR_E_INVALID, "link of %" PRId32 " slots with endpoint %" PRId32 " of %" PRId32,
                           wish->n_slots, wish->peer, wish->ch->n_peers);
     ring r = *wish;
-    if (wish->ch->secret && wish->ch->secret->is_set) {
+    if (mr_channel_has_secret(wish->ch)) {
         const mr_frame_link link = {.kind = (uint32_t)wish->kind,
                                     .epoch = wish->epoch,
                                     .from = sends ? wish->ch->self : wish->peer,
@@ -97,7 +97,7 @@ static mr_status ring_create(size_t object_bytes, const ring *wish, bool sends, 
                                     .has_gaps = wish->epoch == 0};
         r.key = mr_frame_key_create(wish->ch->secret, &link);
     }
-    if (r.key || !wish->ch->secret || !wish->ch->secret->is_set)
+    if (r.key || !mr_channel_has_secret(wish->ch))
         *out = ring_alloc(object_bytes, r);
     if (*out)
         return MR_OK;

@@ -100,7 +100,7 @@ static mr_status peek(mr_roll_call *r, int32_t rank, Millrace__Report **out, mr_
     const uint8_t *payload = NULL;
     *out = NULL;
     mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
-    if (status == MR_E_PROTOCOL && r->channel->secret) { /* of somebody without the secret; it was dropped */
+    if (status == MR_E_PROTOCOL && mr_channel_has_secret(r->channel)) { /* of somebody without it: dropped */
         if (!r->has_refused)
             mr_log_write(MR_LOG_WARN, "lobby", "a report was refused: %s", err->text);
         r->has_refused = true;

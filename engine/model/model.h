@@ -57,8 +57,8 @@ size_t mr_weights_page_bytes(const mr_weights *w, int32_t b);
 /* Layers and bytes that mr_weights_load has taken from the store. */
 int32_t mr_weights_kept_layers(const mr_weights *w);
 size_t mr_weights_kept_bytes(const mr_weights *w);
-/* Called after each tensor, and after each few MiB of a large one. Bytes that are taken from a store are left out of
- * both numbers. Returns false to stop the load. */
+/* Called after each tensor, after each few MiB of a large one, and after each expert of a device. Bytes that are taken
+ * from a store are left out of both numbers. Returns false to stop the load. */
 typedef bool mr_load_progress(void *ctx, size_t done_bytes, size_t total_bytes);
 /* Takes what the store has for these weights. mr_weights_load does so first; a caller with several of them takes for
  * all before it loads one. Call once. */

@@ -174,12 +174,12 @@ static mr_status check_order(const mr_weights *ws, int32_t layer, const int32_t 
 
 /* --- Loading ----------------------------------------------------------------------------------------------------- */
 
-/* Queues the load of the rows of an expert of tensor i into a place. Matrices come from the file, and biases from the
- * host's memory, where they are float32. */
+/* Queues the load of the rows of an expert of tensor i into a place, and notes the fence. Matrices come from the file,
+ * and biases from the host's memory, where they are float32. */
 static mr_status load_rows(mr_weights *ws, int32_t layer, int i, int32_t idx, int32_t expert, mr_err *err) {
     const weight *w = tensor_of(ws, layer, i);
     mr_tensor t = held_tensor(ws, layer, i);
-    mr_fence fence = 0;
+    mr_fence *fence = &ws->held[layer].fence;
     if (!t.name[0])
         return MR_OK;
     t.bytes /= (size_t)ws->held[layer].n;
@@ -187,11 +187,11 @@ static mr_status load_rows(mr_weights *ws, int32_t layer, int i, int32_t idx, in
     t.ne[1] = rows_of_one(ws, w);
     if (weight_is_matrix(w)) {
         const uint8_t *rows = w->data + w->data_bytes / (size_t)w->n_matrices * (size_t)expert;
-        return t.home->ops->weight_load(t.home, &t, rows, &fence, err);
+        return t.home->ops->weight_load(t.home, &t, rows, fence, err);
     }
     const mr_tensor all = weight_instance(ws, w, last_backend(ws));
     const uint8_t *row = all.buffer->base + all.offset + t.bytes * (size_t)expert;
-    return t.home->ops->set(t.home, t.buffer, t.offset, row, t.bytes, &fence, err);
+    return t.home->ops->set(t.home, t.buffer, t.offset, row, t.bytes, fence, err);
 }
 
 /* Queues the loads of an expert, and notes its place. */
@@ -211,8 +211,8 @@ static mr_status load_expert(mr_weights *ws, int32_t layer, int32_t idx, int32_t
     return status;
 }
 
-/* Waits until the lists of the layer are copied, before they change. */
-static mr_status await_lists(mr_weights *ws, int32_t layer, mr_err *err) {
+/* Waits until the device has loaded the experts of the layer, and has copied its list, which may change then. */
+static mr_status await_device(mr_weights *ws, int32_t layer, mr_err *err) {
     mr_backend *be = ws->backends.at[ws->held[layer].backend];
     return ws->held[layer].fence ? be->ops->wait(be, ws->held[layer].fence, MR_NEVER, err) : MR_OK;
 }
@@ -239,21 +239,36 @@ static void release_pages(const mr_weights *ws, int32_t layer) {
         mr_gguf_release_pages(ws->gguf, tensor_of(ws, layer, i)->data, tensor_of(ws, layer, i)->data_bytes);
 }
 
-mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err) {
-    mr_status status = MR_OK;
-    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++) {
-        const int32_t *of_layer = order ? order + (size_t)l * (size_t)ws->info->n_experts : NULL;
-        if (status == MR_OK && of_layer && ws->held[l].n > 0)
-            status = check_order(ws, l, of_layer, err);
-        for (int32_t idx = 0; idx < ws->held[l].n && status == MR_OK; idx++)
-            status = load_expert(ws, l, idx, of_layer ? of_layer[idx] : idx, err);
-        if (status == MR_OK && ws->held[l].n > 0)
-            status = send_lists(ws, l, err);
-        if (status == MR_OK && ws->held[l].n > 0) /* pages of the file are released behind each layer */
-            status = await_lists(ws, l, err);
-        if (ws->held[l].n > 0)
-            release_pages(ws, l);
+size_t held_again_bytes(const mr_weights *ws) {
+    size_t bytes = 0;
+    for (int32_t l = 0; l < ws->range.last - ws->range.first; l++)
+        if (ws->parts[PARTS_OUTSIDE_LAYERS + l].is_kept[ws->held[l].backend])
+            bytes += (size_t)ws->held[l].n * mr_weights_held_bytes(ws, l);
+    return bytes;
+}
+
+/* order: of the experts of this layer; or NULL. */
+static mr_status load_layer(mr_weights *ws, int32_t layer, const int32_t *order, load_telling *t, mr_err *err) {
+    const held_experts *h = &ws->held[layer];
+    mr_status status = order ? check_order(ws, layer, order, err) : MR_OK;
+    for (int32_t idx = 0; idx < h->n && status == MR_OK; idx++) {
+        status = load_expert(ws, layer, idx, order ? order[idx] : idx, err);
+        t->done_bytes += mr_weights_held_bytes(ws, layer);
+        if (status == MR_OK)
+            status = load_tell(t, 0, err);
     }
+    if (status == MR_OK)
+        status = send_lists(ws, layer, err);
+    mr_status end = await_device(ws, layer, status == MR_OK ? err : NULL);
+    release_pages(ws, layer);
+    return status == MR_OK ? end : status;
+}
+
+mr_status held_load(mr_weights *ws, const int32_t *order, load_telling *t, mr_err *err) {
+    mr_status status = MR_OK;
+    for (int32_t l = 0; l < ws->range.last - ws->range.first && status == MR_OK; l++)
+        if (ws->held[l].n > 0)
+            status = load_layer(ws, l, order ? order + (size_t)l * (size_t)ws->info->n_experts : NULL, t, err);
     return status;
 }
 
@@ -262,7 +277,7 @@ mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err) {
 mr_status mr_weights_exchange_expert(mr_weights *w, int32_t layer, int32_t place, int32_t expert, mr_err *err) {
     const held_experts *h = &w->held[layer];
     MR_ASSERT(place >= 0 && place < h->n && expert >= 0 && expert < w->info->n_experts && h->places[0][expert] < 0);
-    mr_status status = await_lists(w, layer, err);
+    mr_status status = await_device(w, layer, err);
     if (status == MR_OK && !tensor_of(w, layer, 0)->is_mapped) /* so that one expert of each layer stays at most */
         release_pages(w, layer);
     if (status == MR_OK)

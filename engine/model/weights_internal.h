@@ -71,7 +71,7 @@ typedef struct held_experts {
     size_t places_offset[2];       /* of the lists that EXPERT_ROWS reads: in that buffer, in the last backend's */
     int32_t *experts;              /* [n]: the expert in each place, or -1 */
     int32_t *places[2];            /* [experts of the model]: what the two lists hold */
-    mr_fence fence;                /* of the backend: places[0] has been copied */
+    mr_fence fence;                /* of the backend: experts are loaded, and places[0] has been copied */
 } held_experts;
 
 struct mr_weights {
@@ -131,11 +131,25 @@ void weight_buffer_destroy(weight_buffer *b);
 mr_buffer *weight_store_take(mr_weight_store *s, const weight_buffer *like);
 void weight_store_give(mr_weight_store *s, weight_buffer *b);
 
+/* --- Loading: weights_load.c --- */
+/* Whom a load tells how far it is. */
+typedef struct load_telling {
+    mr_load_progress *progress; /* may be NULL */
+    void *ctx;
+    size_t done_bytes, total_bytes;
+} load_telling;
+
+/* Tells of further bytes of something that is not loaded as a whole yet. MR_E_CANCELLED: the load is to end. */
+MR_MUST_USE mr_status load_tell(const load_telling *t, size_t more_bytes, mr_err *err);
+
 /* --- Experts of a device: weights_experts.c --- */
 /* Chooses where the experts lie that devices hold beside the last backend. */
 MR_MUST_USE mr_status held_place(mr_weights *ws, mr_err *err);
-/* Loads the first experts of each layer's order. NULL: in ascending order. */
-MR_MUST_USE mr_status held_load(mr_weights *ws, const int32_t *order, mr_err *err);
+/* Bytes of experts in buffers that came from the store: these experts are loaded again. */
+size_t held_again_bytes(const mr_weights *ws);
+/* Loads the first experts of each layer's order, and tells after each of them. NULL: in ascending order. After an error
+ * no backend reads the file any more. */
+MR_MUST_USE mr_status held_load(mr_weights *ws, const int32_t *order, load_telling *t, mr_err *err);
 void held_destroy(mr_weights *ws);
 /* Number i of HELD_SLOTS with its place on the device; a tensor without a name where the file has none. */
 mr_tensor held_tensor(const mr_weights *ws, int32_t layer, int i);

@@ -17,9 +17,7 @@ enum {
 };
 
 typedef struct load_state {
-    mr_load_progress *progress;
-    void *ctx;
-    size_t done_bytes, total_bytes;
+    load_telling telling;
     mr_readahead *ahead;
     mr_read_range *ranges; /* [n_ranges] ranges of the file, in the order of loading */
     int32_t n_ranges, at;
@@ -146,8 +144,8 @@ static mr_status send_rows(staging *ring, const weight *w, const mr_tensor *t, i
     return status;
 }
 
-static mr_status tell(load_state *state, size_t done_bytes, mr_err *err) {
-    bool goes_on = !state->progress || state->progress(state->ctx, done_bytes, state->total_bytes);
+mr_status load_tell(const load_telling *t, size_t more_bytes, mr_err *err) {
+    bool goes_on = !t->progress || t->progress(t->ctx, t->done_bytes + more_bytes, t->total_bytes);
     return goes_on ? MR_OK : mr_err_set(err, MR_E_CANCELLED, "the load was stopped");
 }
 
@@ -171,7 +169,7 @@ static mr_status load_pieces(load_state *state, const weight *w, const mr_tensor
             status = staged ? send_rows(&state->staging, w, t, matrix + done, n, &offset, err)
                             : load_in_place(w, t, matrix + done, n, &offset, err);
             if (status == MR_OK)
-                status = tell(state, state->done_bytes + (offset - t->offset), err);
+                status = load_tell(&state->telling, offset - t->offset, err);
         }
     return status;
 }
@@ -204,7 +202,7 @@ static mr_status load_one(mr_weights *ws, weight *w, void *ctx, mr_err *err) {
             continue;
         mr_tensor t = weight_instance(ws, w, b);
         status = load_pieces(state, w, &t, err);
-        state->done_bytes += t.bytes;
+        state->telling.done_bytes += t.bytes;
     }
     ws->parts[w->part].n_loaded += status == MR_OK;
     if (w->source)
@@ -248,7 +246,9 @@ static mr_status place_mapped(mr_weights *ws, weight *w, void *ctx, mr_err *err)
 mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx, mr_err *err) {
     mr_status status = parts_create(ws, err);
     load_state state = {
-        .progress = progress, .ctx = ctx, .total_bytes = mr_weights_bytes(ws) - mr_weights_kept_bytes(ws)};
+        .telling = {.progress = progress, .ctx = ctx, .total_bytes = mr_weights_bytes(ws) - mr_weights_kept_bytes(ws)}};
+    if (status == MR_OK)
+        state.telling.total_bytes += held_again_bytes(ws);
     if (status == MR_OK)
         status = load_all(ws, &state, err);
     if (status == MR_OK)
@@ -256,11 +256,12 @@ mr_status mr_weights_load(mr_weights *ws, mr_load_progress *progress, void *ctx,
     if (status == MR_OK)
         status = weights_visit(ws, place_mapped, NULL, err);
     if (status == MR_OK)
-        status = held_load(ws, ws->expert_order, err);
+        status = held_load(ws, ws->expert_order, &state.telling, err);
     /* For each page that is touched, the kernel maps up to 2 MiB around it. These pages hold layers of other stages,
      * too, so the pages of the whole file are released. */
     mr_gguf_release_pages(ws->gguf, mr_gguf_file_data(ws->gguf), mr_gguf_file_bytes(ws->gguf));
+    state.telling.done_bytes = state.telling.total_bytes; /* until here without the paddings */
     if (status == MR_OK)
-        status = tell(&state, state.total_bytes, err); /* done_bytes left out the paddings */
+        status = load_tell(&state.telling, 0, err);
     return status == MR_OK ? MR_OK : mr_err_prefix(err, "loading layers %d to %d", ws->range.first, ws->range.last - 1);
 }

@@ -26,7 +26,9 @@ enum {
     CLIENT = 0,
     MAX_SOURCES = MR_MAX_PART_SOURCES,
     PATIENCE_S = 60,
+    LONG_PATIENCE_S = 10, /* of clients, where another source is left: a tenth of it counts */
     BAD_BLOCK = 130,
+    FORGED_BYTES = MR_FRAME_BYTES + 8,
 };
 
 static const uint64_t HEADER_BYTES = MR_FILE_BLOCK_BYTES + 5;
@@ -46,7 +48,9 @@ typedef enum role {
     ANSWERS_OTHERS, /* sends a block that was not asked for */
     SHORT_BLOCK,
     MANY_HASHES,
+    FEW_HASHES, /* sends one hash for each request, and nothing of the others */
     ODD_KIND,
+    FORGED,    /* somebody without the launch secret sends a frame in its name before each answer */
     ZERO_HASH, /* sends the hash that means "not known" for BAD_BLOCK */
 } role;
 
@@ -80,7 +84,9 @@ static uint8_t *content; /* [FILE_BYTES] */
 static const char *served_path = model_path;
 static mr_file_hash known_root; /* of the file, for clients; all zero: none */
 static int n_caches;
-static int64_t patience_ns; /* of clients */
+static int64_t patience_ns;                          /* of clients */
+static mr_secret secret;                             /* of channels */
+static uint8_t forged[MR_FRAME_KINDS][FORGED_BYTES]; /* a frame of each kind, without a secret */
 
 /* --- Sources ------------------------------------------------------------------------------------------------------ */
 
@@ -112,6 +118,13 @@ static mr_frame good_answer(const Millrace__FileRequest *m, uint8_t *payload) {
                       .payload_bytes = m->n_blocks * sizeof(mr_file_hash)};
 }
 
+/* Sends what somebody without the launch secret might send in the name of this endpoint. */
+static void send_forged(mr_channel *from, int32_t to, mr_link_kind kind) {
+    mr_channel_request request;
+    mr_err err;
+    expect_ok(mr_channel_post_send(from, to, mr_link_tag(kind, 0), forged[kind], FORGED_BYTES, &request, &err), &err);
+}
+
 /* Makes a good answer what the role wants; false: the source is done. */
 static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
     bool is_block = f->type == MR_FILE_ANSWER_BLOCK;
@@ -132,7 +145,10 @@ static bool spoil(source *s, mr_frame *f, uint8_t *payload) {
         f->payload_bytes--;
     else if (s->role == MANY_HASHES && !is_block)
         f->rows = UINT32_MAX;
-    else if (s->role == ZERO_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
+    else if (s->role == FEW_HASHES && !is_block) {
+        f->rows = 1;
+        f->payload_bytes = sizeof(mr_file_hash);
+    } else if (s->role == ZERO_HASH && !is_block && f->step <= BAD_BLOCK && f->step + f->rows > BAD_BLOCK)
         memset(payload + (BAD_BLOCK - f->step) * sizeof(mr_file_hash), 0, sizeof(mr_file_hash));
     else if (s->role == ODD_KIND)
         f->type = 9;
@@ -167,6 +183,8 @@ static void play(source *s) {
         }
         expect_ok(mr_msg_unpack_file_request(data, f.payload_bytes, N_BLOCKS, arena, &m, &err), &err);
         if (m->what != MILLRACE__FILE_REQUEST__WHAT__NO_MORE) {
+            if (s->role == FORGED)
+                send_forged(s->channel, CLIENT, MR_LINK_FILE_ANSWERS);
             f = good_answer(m, payload);
             goes_on = spoil(s, &f, payload) && mr_outbox_send(out, &f, &err) == MR_OK;
         }
@@ -199,6 +217,7 @@ static void start_source(rig *r, int32_t i, role does, const char *path, const m
     source *s = &r->sources[i];
     *s = (source){.role = does, .self = i + 1, .hub = r->hub, .path = path};
     expect_ok(mr_local_channel_open(r->hub, s->self, &s->channel, &r->err), &r->err);
+    s->channel->secret = &secret;
     const mr_file_server_config config = {.channel = s->channel,
                                           .path = path,
                                           .parts = parts,
@@ -244,6 +263,7 @@ static void rig_start(rig *r, const role *roles, int32_t n, int cache) {
     alarm(PATIENCE_S);
     expect_ok(mr_local_hub_create(n + 1, 1024, &r->hub, &r->err), &r->err);
     expect_ok(mr_local_channel_open(r->hub, CLIENT, &r->channel, &r->err), &r->err);
+    r->channel->secret = &secret;
     for (int32_t i = 0; i < n; i++)
         start_source(r, i, roles[i], roles[i] == SERVES_OTHER ? other_path : served_path, &WHOLE, 1);
     open_client(r, n, cache);
@@ -503,6 +523,12 @@ static void test_stale_cache(void **state) {
     rig_stop(&r);
 }
 
+/* Puts all blocks of the cached file in doubt. */
+static void touch_cache(const rig *r) {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r->client), times, 0), 0);
+}
+
 /* A block that was damaged behind the list's back is asked for again, and counts in the progress. */
 static void test_damaged_cache(void **state) {
     (void)state;
@@ -513,14 +539,37 @@ static void test_damaged_cache(void **state) {
     FILE *f = fopen(mr_file_client_path(r.client), "r+b");
     assert_true(f && fseek(f, 5 * MR_FILE_BLOCK_BYTES, SEEK_SET) == 0 && fwrite("damaged", 1, 7, f) == 7);
     assert_int_equal(fclose(f), 0);
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 2000000000}};
-    assert_int_equal(utimensat(AT_FDCWD, mr_file_client_path(r.client), times, 0), 0);
+    touch_cache(&r);
     mr_file_client_destroy(r.client);
     open_client(&r, 1, cache);
     expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
     assert_int_equal(r.total_bytes, MR_FILE_BLOCK_BYTES);
     expect_content(&r, 0, FILE_BYTES);
     rig_stop(&r);
+}
+
+/* While the blocks in doubt of a file with a known root are hashed, the fetch can be ended. */
+static void test_doubt_ends(void **state) {
+    (void)state;
+    rig r;
+    int cache = n_caches++;
+    find_root();
+    rig_start(&r, (role[]){SERVES}, 1, cache);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    touch_cache(&r);
+    mr_file_client_destroy(r.client);
+    open_client(&r, 1, cache);
+    expect_ok(fetch(&r, 0, HEADER_BYTES), &r.err);
+    for (int n_turns = 0; n_turns < N_BLOCKS / 16; n_turns++) {
+        atomic_store(&r.turns_left, 0);
+        assert_int_equal(fetch(&r, 0, FILE_BYTES), MR_E_CANCELLED);
+    }
+    atomic_store(&r.turns_left, -1);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    assert_int_equal(mr_file_client_moved_bytes(r.client), 0);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    known_root = (mr_file_hash){{0}};
 }
 
 static void test_silence(void **state) {
@@ -545,21 +594,28 @@ static int count_warnings(FILE *log, int endpoint) {
 }
 
 /* A source that accepts requests and never answers. A warning names the source, then the client gives it up, and the
- * error names it. Other sources continue. */
+ * error names it. Where another source is left, that one gets the requests long before the patience ends. */
 static void test_patience(void **state) {
     (void)state;
     rig r;
     FILE *log = tmpfile();
     assert_non_null(log);
-    patience_ns = MR_NS_PER_S;
-    rig_start(&r, (role[]){GOOD, SILENT}, 2, n_caches++);
-    mr_log_set_fd(fileno(log));
-    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
-    mr_log_set_fd(2);
-    assert_int_equal(count_warnings(log, 2), 1);
-    expect_content(&r, 0, FILE_BYTES);
-    rig_stop(&r);
+    patience_ns = LONG_PATIENCE_S * MR_NS_PER_S;
+    for (int i = 0; i < 2; i++) {
+        rig_start(&r, i == 0 ? (role[]){GOOD, SILENT} : (role[]){SILENT, GOOD}, 2, n_caches++);
+        mr_log_set_fd(fileno(log));
+        int64_t start_ns = mr_clock_now_ns();
+        expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        mr_log_set_fd(2);
+        assert_true(mr_clock_now_ns() - start_ns < patience_ns);
+        assert_int_equal(count_warnings(log, 2 - i), 1);
+        expect_content(&r, 0, FILE_BYTES);
+        rig_stop(&r);
+        find_root();
+    }
+    known_root = (mr_file_hash){{0}};
     fclose(log);
+    patience_ns = MR_NS_PER_S;
     rig_start(&r, (role[]){ODD_KIND, SILENT}, 2, n_caches++);
     expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT,
                  "endpoint 2: nothing of the model file /data/model.gguf has come for 1 s");
@@ -567,20 +623,79 @@ static void test_patience(void **state) {
     patience_ns = 0;
 }
 
+/* A source that leaves hashes out counts as silent, with a known root and without. */
+static void test_few_hashes(void **state) {
+    (void)state;
+    rig r;
+    for (int i = 0; i < 2; i++) {
+        patience_ns = MR_NS_PER_S;
+        rig_start(&r, (role[]){FEW_HASHES}, 1, n_caches++);
+        expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 1: nothing of the model file");
+        rig_stop(&r);
+        patience_ns = LONG_PATIENCE_S * MR_NS_PER_S;
+        rig_start(&r, (role[]){FEW_HASHES, GOOD}, 2, n_caches++);
+        expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+        expect_content(&r, 0, FILE_BYTES);
+        rig_stop(&r);
+        find_root();
+    }
+    known_root = (mr_file_hash){{0}};
+    patience_ns = 0;
+}
+
+/* Sends what is no request from the client's endpoint to the server of source 0. */
+static void send_bad_request(rig *r) {
+    mr_outbox *out = NULL;
+    uint8_t *payload = NULL;
+    expect_ok(mr_outbox_create(r->channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r->err), &r->err);
+    expect_ok(mr_outbox_reserve(out, &payload, &r->err), &r->err);
+    memset(payload, 0xff, 8);
+    expect_ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r->err), &r->err);
+    mr_outbox_flush(out, MR_NEVER);
+    mr_outbox_destroy(out);
+}
+
 /* A server ignores a peer that sends invalid messages. */
 static void test_bad_requests(void **state) {
     (void)state;
     rig r;
-    mr_outbox *out = NULL;
-    uint8_t *payload = NULL;
     rig_start(&r, (role[]){SERVES}, 1, n_caches++);
-    expect_ok(mr_outbox_create(r.channel, 1, MR_LINK_FILE, 0, 2, MR_MAX_FILE_REQUEST_BYTES, &out, &r.err), &r.err);
-    expect_ok(mr_outbox_reserve(out, &payload, &r.err), &r.err);
-    memset(payload, 0xff, 8);
-    expect_ok(mr_outbox_send(out, &(mr_frame){.payload_bytes = 8}, &r.err), &r.err);
-    mr_outbox_flush(out, MR_NEVER);
-    mr_outbox_destroy(out);
+    send_bad_request(&r);
     rig_stop(&r);
+}
+
+/* Frames of somebody without the launch secret, more than the server has receives posted, change nothing for the rank
+ * in whose name they come. What the rank itself sends has to be valid. */
+static void test_forged_requests(void **state) {
+    (void)state;
+    rig r;
+    secret = (mr_secret){.is_set = true, .bytes = {1, 2, 3}};
+    patience_ns = LONG_PATIENCE_S * MR_NS_PER_S;
+    rig_start(&r, (role[]){SERVES}, 1, n_caches++);
+    for (int i = 0; i < 6; i++)
+        send_forged(r.channel, 1, MR_LINK_FILE);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    patience_ns = MR_NS_PER_S;
+    rig_start(&r, (role[]){SERVES}, 1, n_caches++);
+    send_bad_request(&r);
+    expect_error(&r, fetch(&r, 0, FILE_BYTES), MR_E_TIMEOUT, "endpoint 1: nothing of the model file");
+    rig_stop(&r);
+    patience_ns = 0;
+    secret = (mr_secret){.is_set = false};
+}
+
+/* The same of answers: a source is not dropped for what somebody else sends. */
+static void test_forged_answers(void **state) {
+    (void)state;
+    rig r;
+    secret = (mr_secret){.is_set = true, .bytes = {1, 2, 3}};
+    rig_start(&r, (role[]){FORGED}, 1, n_caches++);
+    expect_ok(fetch(&r, 0, FILE_BYTES), &r.err);
+    expect_content(&r, 0, FILE_BYTES);
+    rig_stop(&r);
+    secret = (mr_secret){.is_set = false};
 }
 
 /* A client that is played: it asks for blocks from first on, two at a time. */
@@ -749,7 +864,9 @@ int main(void) {
         cmocka_unit_test(test_bad_requests),   cmocka_unit_test(test_patience),
         cmocka_unit_test(test_damaged_cache),  cmocka_unit_test(test_many_clients),
         cmocka_unit_test(test_parts),          cmocka_unit_test(test_root),
-        cmocka_unit_test(test_root_and_cache),
+        cmocka_unit_test(test_root_and_cache), cmocka_unit_test(test_few_hashes),
+        cmocka_unit_test(test_doubt_ends),     cmocka_unit_test(test_forged_requests),
+        cmocka_unit_test(test_forged_answers),
     };
     char command[128];
     content = mr_alloc(FILE_BYTES);
@@ -761,6 +878,8 @@ int main(void) {
     save(other_path, "other");
     content[3 * MR_FILE_BLOCK_BYTES] ^= 1;
     save(model_path, "model");
+    for (int kind = 1; kind < MR_FRAME_KINDS; kind++)
+        mr_frame_seal(&(mr_frame){.kind = (mr_frame_kind)kind, .payload_bytes = 8}, forged[kind]);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     mr_free(content);
     snprintf(command, sizeof command, "rm -r %s", folder);

@@ -97,6 +97,8 @@ static void test_malformed_messages(void **state) {
         send_and_expect(bytes, 100, stage_runs);
         send_and_expect(bytes, sizeof bytes, stage_runs); /* longer than the receive buffer */
         send_and_expect(bytes, make_frame(bytes, "\xff\xff\xff", 3), stage_runs);
+        bytes[MR_FRAME_BYTES] ^= 1; /* not what was sealed */
+        send_and_expect(bytes, MR_FRAME_BYTES + 3, stage_runs);
         send_and_expect(bytes, make_frame(bytes, "", 0), stage_runs);         /* a message without a body */
         send_and_expect(bytes, make_frame(bytes, "\x32\x00", 2), stage_runs); /* a start message of epoch 0 */
     }

@@ -4,6 +4,8 @@
 #ifndef MR_TESTS_CLUSTER_TEST_ROLL_CALL_HELLO_H
 #define MR_TESTS_CLUSTER_TEST_ROLL_CALL_HELLO_H
 
+#include <string.h>
+
 #include "backends/digest/digest.h"
 #include "proto/millrace.pb-c.h"
 
@@ -37,6 +39,29 @@ static inline void good_hello(Millrace__Hello *h) {
     }
     h->n_parts = 1;
     h->parts = points;
+}
+
+/* --- Edits that make it strange ---------------------------------------------------------------------------------- */
+
+static inline void unknown_field(Millrace__Hello *h) {
+    static uint8_t data[] = {3, 'n', 'e', 'w'};
+    static ProtobufCMessageUnknownField field = {
+        .tag = 99, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .len = sizeof data, .data = data};
+    h->base.n_unknown_fields = 1;
+    h->base.unknown_fields = &field;
+}
+
+static inline void long_texts(Millrace__Hello *h) {
+    static char text[401];
+    memset(text, 'a', 400);
+    memcpy(text + 400 - 5, "/file", 5);
+    h->version = h->host = h->isa = h->text = h->model_path = text;
+}
+
+static inline void ugly_texts(Millrace__Hello *h) {
+    h->host = (char *)(uintptr_t) "\x1b[31mred\n\xff";
+    h->model_path = (char *)(uintptr_t) "\r";
+    h->text = (char *)(uintptr_t) "a\tb";
 }
 
 #endif

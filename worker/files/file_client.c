@@ -1,7 +1,8 @@
 /* worker/files/file_client.c - the loop of a fetch. Each block goes through the states idle, no hash, hash asked,
- * missing, asked, here. A round takes the answers of every source, then sends requests up to a limit for each source. A
- * source that fails is dropped, and its open requests go to other sources. Where the root of a part is known, one
- * source first gives the hashes of all blocks of the part, which have to make the root. */
+ * known, missing, asked, here. A round looks for some blocks in the cache, takes the answers of every source, then
+ * sends requests up to a limit for each source. A source that fails is dropped, and its open requests go to other
+ * sources. Where the root of a part is known, one source first gives the hashes of all blocks of the part, which have
+ * to make the root. */
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/files/file_client_internal.h"
 
@@ -17,10 +18,11 @@
 _Static_assert((int)MR_GGUF_PART_ALIGN == (int)MR_FILE_BLOCK_BYTES, "a part begins with a block");
 
 enum {
-    MAX_HASH_REQUESTS = 3,  /* open requests to one source */
+    MAX_HASHES_DUE = 48,    /* so many hashes are due from a source before no more are requested: three requests */
     MAX_BLOCK_REQUESTS = 8, /* open requests to one source */
     MAX_REFUSAL_BYTES = 400,
-    WARNING_SHARE = 10, /* the warning comes after 1 / WARNING_SHARE of patience_ns */
+    /* After 1 / EARLY_SHARE of patience_ns a warning comes, and where other sources are left, they get the requests. */
+    EARLY_SHARE = 10,
 };
 static const int64_t LOOK_NS = 100 * MR_NS_PER_MS, DISK_LOOK_NS = 5 * MR_NS_PER_MS,
                      DEFAULT_PATIENCE_NS = 300 * MR_NS_PER_S, FLUSH_NS = MR_NS_PER_S;
@@ -272,12 +274,23 @@ static mr_status refused(const mr_frame *f, const uint8_t *payload, mr_err *err)
     return mr_err_set(err, MR_E_IO, "%s", text);
 }
 
+/* A message of somebody without the launch secret, which the inbox has dropped, says nothing of the source. */
+static mr_status pass_over(mr_file_client *c, const mr_err *why) {
+    if (!c->has_refused)
+        mr_log_write(MR_LOG_WARN, "worker", "an answer for the model file was refused: %s", why->text);
+    c->has_refused = true;
+    mr_channel_wake(c->config.channel); /* an answer may have come behind it */
+    return MR_OK;
+}
+
 /* Takes all answers that have come from a source. An error without *out_fatal concerns this source only. */
 static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *out_fatal, mr_err *err) {
     for (;;) {
         mr_frame f;
         const uint8_t *payload;
         mr_status status = mr_inbox_peek(c->sources[idx].in, &f, &payload, err);
+        if (status == MR_E_PROTOCOL && mr_channel_has_secret(c->config.channel))
+            return pass_over(c, err);
         if (status != MR_OK || !payload)
             return status;
         *did = true;
@@ -331,7 +344,7 @@ static mr_status ask_for_block(mr_file_client *c, int32_t idx, bool *out_sent, m
 
 /* Whether the source has open requests. */
 static bool owes(const source *s) {
-    return s->n_hash_requests + s->n_block_requests > 0;
+    return s->n_hashes_due > 0 || s->n_block_requests > 0;
 }
 
 static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
@@ -342,7 +355,7 @@ static mr_status ask(mr_file_client *c, int32_t idx, mr_err *err) {
         s->heard_ns = mr_clock_now_ns();
     while (status == MR_OK && sent) {
         sent = false;
-        if (s->n_hash_requests < MAX_HASH_REQUESTS)
+        if (s->n_hashes_due < MAX_HASHES_DUE)
             status = file_client_ask_for_hashes(c, idx, &sent, err);
         if (status == MR_OK && !sent && s->n_block_requests < MAX_BLOCK_REQUESTS)
             status = ask_for_block(c, idx, &sent, err);
@@ -381,18 +394,22 @@ static mr_status note_needs(mr_file_client *c, const mr_file_range *ranges, int3
     return mr_file_cache_check_room(c->cache, c->total_bytes, err);
 }
 
-/* MR_E_TIMEOUT for a source that hangs, on its disk for example. A warning comes long before the timeout. */
+/* MR_E_TIMEOUT for a source that hangs, on its disk for example. Its process may also be dead: only rank 0 hears of
+ * that. The last source is given more time than others, and a warning comes long before its timeout. */
 static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
-    int64_t patience_ns = c->config.patience_ns, silent_ns = mr_clock_now_ns() - s->heard_ns;
-    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
-    char name[MR_CHANNEL_NAME_BYTES];
-    if (!owes(s) || silent_ns <= patience_ns / WARNING_SHARE)
+    int64_t early_ns = c->config.patience_ns / EARLY_SHARE, patience_ns = c->config.patience_ns;
+    int64_t silent_ns = mr_clock_now_ns() - s->heard_ns;
+    char name[MR_CHANNEL_NAME_BYTES], next[64] = "other ranks are asked for the rest";
+    if (!owes(s) || silent_ns <= early_ns)
         return MR_OK;
+    if (c->n_live > 1)
+        patience_ns = early_ns;
+    double patience_s = (double)patience_ns / (double)MR_NS_PER_S, silent_s = (double)silent_ns / (double)MR_NS_PER_S;
+    if (c->n_live == 1)
+        snprintf(next, sizeof next, "it is given up after %.0f s", patience_s);
     if (!s->warned)
-        mr_log_write(MR_LOG_WARN, "worker",
-                     "%s has sent nothing of the model file %.300s for %.0f s; it is given up after %.0f s",
-                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s,
-                     patience_s);
+        mr_log_write(MR_LOG_WARN, "worker", "%s has sent nothing of the model file %.300s for %.0f s; %s",
+                     mr_channel_peer_name(c->config.channel, s->rank, name), c->config.model_path, silent_s, next);
     s->warned = true;
     return silent_ns <= patience_ns
                ? MR_OK
@@ -400,8 +417,10 @@ static mr_status check_heard(const mr_file_client *c, source *s, mr_err *err) {
                             c->config.model_path, patience_s);
 }
 
-/* One round with all sources. *did: at least one answer has come. */
+/* One round with all sources. *did: at least one answer has come, or the cache was asked for blocks. */
 static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
+    *did = c->n_known > 0;
+    file_client_look_up(c);
     for (int32_t i = 0; i < c->n_sources; i++) {
         bool fatal = false;
         if (!c->sources[i].in)
@@ -416,9 +435,31 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
         if (status != MR_OK)
             drop_source(c, i, status, err);
     }
-    return c->n_live > 0 || c->n_missing == 0
+    return c->n_live > 0 || c->n_known > 0 || c->n_missing == 0
                ? MR_OK
                : mr_err_set(err, c->lost, "no rank is left to fetch the model file from: %s", c->lost_text.text);
+}
+
+/* What goes on between two rounds. *did becomes true if the server has sent something. */
+static mr_status between_rounds(mr_file_client *c, const mr_file_wait *wait, bool *did, mr_err *err) {
+    *did = mr_file_server_serve(c->config.server, 0) || *did;
+    if (wait->progress)
+        wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
+    if (wait->told_to_end && wait->told_to_end(wait->ctx))
+        return mr_err_set(err, MR_E_CANCELLED, "%s", "");
+    return MR_OK;
+}
+
+/* Looks for the blocks in the cache whose hashes are known before any source is asked. */
+static mr_status look_first(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
+    mr_status status = MR_OK;
+    bool did = false;
+    c->n_sources = 0;
+    while (status == MR_OK && c->n_known > 0) {
+        file_client_look_up(c);
+        status = between_rounds(c, wait, &did, err);
+    }
+    return status;
 }
 
 static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
@@ -426,12 +467,9 @@ static mr_status run(mr_file_client *c, const mr_file_wait *wait, mr_err *err) {
     while (status == MR_OK && c->n_missing > 0) {
         bool did = false;
         status = turn(c, &did, err);
-        did = mr_file_server_serve(c->config.server, 0) || did;
         int64_t now = mr_clock_now_ns();
-        if (status == MR_OK && wait->progress)
-            wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);
-        if (status == MR_OK && wait->told_to_end && wait->told_to_end(wait->ctx))
-            status = mr_err_set(err, MR_E_CANCELLED, "%s", "");
+        if (status == MR_OK)
+            status = between_rounds(c, wait, &did, err);
         if (status == MR_OK && !did && c->n_missing > 0)
             status = mr_channel_wait(c->config.channel, now + LOOK_NS, err);
     }
@@ -443,7 +481,8 @@ static mr_status fetch_part(mr_file_client *c, mr_file_part *part, const mr_file
     c->part = part;
     c->first = part->first_block;
     c->end = part->end_block;
-    c->n_missing = c->n_unknown = 0;
+    c->n_missing = c->n_known = c->n_unknown = 0;
+    c->next_known = c->end;
     for (uint64_t i = c->first; i < c->end; i++)
         c->n_missing += c->blocks[i].is_due;
     for (uint64_t i = c->first; i < c->end && part->is_proven; i++)
@@ -454,7 +493,10 @@ static mr_status fetch_part(mr_file_client *c, mr_file_part *part, const mr_file
     *any = true;
     if (mr_file_hash_known(&part->root) && !part->is_proven)
         file_client_begin_proof(c);
-    mr_status status = open_sources(c, part, err);
+    mr_status status = look_first(c, wait, err);
+    if (status != MR_OK || c->n_missing == 0)
+        return status;
+    status = open_sources(c, part, err);
     if (status == MR_OK)
         status = run(c, wait, err);
     close_sources(c);

@@ -35,7 +35,9 @@ typedef struct mr_file_client_config {
     const mr_file_part *parts; /* [n_parts], in order; copied */
     int32_t n_parts;           /* 1 to MR_MAX_FILE_PARTS */
     mr_file_server *server;    /* serves others while this client waits; may be NULL */
-    int64_t patience_ns; /* timeout of a source with open requests; a warning comes after a tenth; 0: five minutes */
+    /* Timeout of a source with open requests; 0: five minutes. A warning comes after a tenth of it, and where another
+     * source is left, the timeout, too. */
+    int64_t patience_ns;
 } mr_file_client_config;
 
 typedef struct mr_file_range {

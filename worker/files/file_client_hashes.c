@@ -7,7 +7,7 @@
 #include "engine/base/mem.h"
 #include "worker/files/file_client_internal.h"
 
-enum { HASHES_AT_ONCE = 16 };
+enum { HASHES_AT_ONCE = 16, LOOKS_AT_ONCE = 16 };
 
 int32_t file_client_first_live(const mr_file_client *c) {
     int32_t i = 0;
@@ -23,13 +23,33 @@ void file_client_begin_proof(mr_file_client *c) {
 }
 
 void file_client_note_hash(mr_file_client *c, uint64_t idx) {
+    c->blocks[idx].state = BLOCK_KNOWN;
+    c->n_known++;
+    c->next_known = idx < c->next_known ? idx : c->next_known;
+}
+
+/* Looks for one block in the cache. */
+static void look_up(mr_file_client *c, uint64_t idx) {
     block *b = &c->blocks[idx];
     bool was_listed = mr_file_cache_lists(c->cache, idx);
-    b->state = BLOCK_MISSING;
-    if (mr_file_cache_has(c->cache, idx, &b->hash))
+    c->n_known--;
+    if (mr_file_cache_has(c->cache, idx, &b->hash)) {
         file_client_note_here(c, b);
-    else if (was_listed)
+        return;
+    }
+    b->state = BLOCK_MISSING;
+    if (was_listed)
         c->total_bytes += file_client_block_bytes(c, idx); /* damaged or of another file; note_needs did not count it */
+    file_client_look_again(c, idx);
+}
+
+void file_client_look_up(mr_file_client *c) {
+    for (int32_t n = 0; n < LOOKS_AT_ONCE && c->n_known > 0; c->next_known++) {
+        if (c->blocks[c->next_known].state != BLOCK_KNOWN)
+            continue;
+        look_up(c, c->next_known);
+        n++;
+    }
 }
 
 /* The hashes of all blocks of the part are known. MR_E_FORMAT: they do not make its root. */
@@ -57,7 +77,6 @@ static mr_status end_proof(mr_file_client *c, mr_err *err) {
         if (c->blocks[i].is_due)
             file_client_note_hash(c, i);
     }
-    file_client_look_again(c, c->first);
     return MR_OK;
 }
 
@@ -80,8 +99,7 @@ mr_status file_client_take_hashes(mr_file_client *c, int32_t idx, const mr_frame
         else
             file_client_note_hash(c, f->step + i);
     }
-    c->sources[idx].n_hash_requests--;
-    file_client_look_again(c, f->step);
+    c->sources[idx].n_hashes_due -= f->rows; /* an answer with fewer hashes than were requested leaves some due */
     c->n_unknown -= proves ? f->rows : 0;
     return proves && c->n_unknown == 0 ? end_proof(c, err) : MR_OK;
 }
@@ -103,6 +121,6 @@ mr_status file_client_ask_for_hashes(mr_file_client *c, int32_t idx, bool *out_s
         c->blocks[s->next_hash + i].state = BLOCK_HASH_ASKED;
         c->blocks[s->next_hash + i].asked = (int8_t)idx;
     }
-    s->n_hash_requests += *out_sent;
+    s->n_hashes_due += *out_sent ? n : 0;
     return status;
 }

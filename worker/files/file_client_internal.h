@@ -14,6 +14,7 @@ typedef enum block_state {
     BLOCK_NO_HASH,    /* the hash has to be requested */
     BLOCK_HASH_ASKED, /* the hash is requested from source `asked` */
     BLOCK_HASHED,     /* the hash is known, those of other blocks of the part are not */
+    BLOCK_KNOWN,      /* the hash is known, the cache may have the block */
     BLOCK_MISSING,    /* the hash is known, the block has to be requested */
     BLOCK_ASKED,      /* the block is requested from source `asked` */
     BLOCK_HERE,       /* the block is in the cache */
@@ -31,8 +32,9 @@ typedef struct source {
     int32_t rank;
     mr_inbox *in; /* NULL: the source was dropped, or the links are closed */
     mr_outbox *out;
-    int32_t n_hash_requests, n_block_requests; /* open requests */
-    int64_t heard_ns;               /* time of the last answer, or of the last moment without open requests */
+    uint32_t n_hashes_due;          /* requested, and not received */
+    int32_t n_block_requests;       /* open requests for blocks */
+    int64_t heard_ns;               /* time of the last answer, or of the last moment when nothing was due */
     bool warned;                    /* the log has named this source as silent in this fetch */
     uint64_t next_hash, next_block; /* no block before this index is to be requested from this source */
 } source;
@@ -46,12 +48,14 @@ struct mr_file_client {
     /* Of the part that is fetched: its blocks, how many of them the fetch still lacks, and its sources. */
     mr_file_part *part;
     uint64_t first, end, n_missing;
+    uint64_t n_known, next_known; /* blocks that may be in the cache; none of them is before next_known */
     uint64_t n_unknown; /* blocks without a hash, until the hashes make the root of the part; 0: nothing to prove */
     source sources[MR_MAX_PART_SOURCES];
     int32_t n_sources, n_live; /* n_live: sources with open links */
     uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
     uint64_t done_bytes, total_bytes, moved_bytes;
-    mr_status lost; /* error of the source that was dropped last */
+    bool has_refused; /* a message of somebody without the launch secret was logged */
+    mr_status lost;   /* error of the source that was dropped last */
     mr_err lost_text;
 };
 
@@ -71,6 +75,8 @@ void file_client_begin_proof(mr_file_client *c);
 int32_t file_client_first_live(const mr_file_client *c);
 /* The hash of a block is known: it is in the cache or has to be requested. */
 void file_client_note_hash(mr_file_client *c, uint64_t idx);
+/* Looks for some of these blocks in the cache. Not for all, because each one in doubt is read and hashed. */
+void file_client_look_up(mr_file_client *c);
 MR_MUST_USE mr_status file_client_take_hashes(mr_file_client *c, int32_t idx, const mr_frame *f, const uint8_t *payload,
                                               mr_err *err);
 /* Requests the hashes of the next run of blocks without a hash. */

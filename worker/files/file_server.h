@@ -5,8 +5,9 @@
  * Owns:    the hashes of the file, and a link with each peer. The memory for answers is bounded: at most 32 peers have
  *          send buffers, two blocks each. A peer gives its buffers up after 16 answers if other peers wait.
  * Borrows: the channel. Threads: that of the channel.
- * Errors:  of opening. A peer that sends a malformed request gets no more answers, and the log names the peer. A peer
- *          that is lost is dropped. If the file cannot be read any more, the answer to a request is the error text. */
+ * Errors:  of opening. A peer that sends a malformed request gets no more answers, and the log names the peer. A
+ *          message of somebody without the launch secret is dropped, and the first one is logged. A peer that is lost
+ *          is dropped. If the file cannot be read any more, the answer to a request is the error text. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_FILES_FILE_SERVER_H
 #define MR_WORKER_FILES_FILE_SERVER_H

@@ -83,7 +83,7 @@ static mr_status peek(lobby *l, mr_err *err) {
     const uint8_t *payload = NULL;
     l->message = NULL;
     mr_status status = mr_inbox_peek(l->control, &frame, &payload, err);
-    if (status == MR_E_PROTOCOL && l->config->channel->secret) { /* of somebody without the secret; it was dropped */
+    if (status == MR_E_PROTOCOL && mr_channel_has_secret(l->config->channel)) { /* of somebody without it: dropped */
         if (!l->has_refused)
             mr_log_write(MR_LOG_WARN, "worker", "a message to the lobby was refused: %s", err->text);
         l->has_refused = true;

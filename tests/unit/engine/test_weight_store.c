@@ -7,6 +7,7 @@
 #include "engine/base/mem.h"
 #include "engine/model/weights_internal.h"
 #include "tests/support/test.h"
+#include "tests/support/test_device.h"
 #include "tests/support/tiny_model.h"
 
 enum { N_LAYERS = 6 };
@@ -200,6 +201,64 @@ static void test_a_load_is_stopped(void **state) {
     mr_weight_store_clear(store);
 }
 
+enum { N_MOE_LAYERS = 2, N_HELD = 3, N_MATRICES = 3 };
+
+/* Weights whose experts are on the CPU, and N_HELD of each layer on the device, too. */
+static mr_weights *create_held(const tiny_model *m, mr_backend *device) {
+    mr_weights *w = NULL;
+    mr_err err = {0};
+    const mr_weights_desc desc = {.gguf = m->gguf, .info = &m->info, .range = {0, N_MOE_LAYERS}, .store = store};
+    const mr_backends both = {.at = {device, backend},
+                              .n = 2,
+                              .whole_layers = {N_MOE_LAYERS},
+                              .host_experts = {N_MOE_LAYERS},
+                              .device_experts = {N_HELD}};
+    expect_ok(mr_weights_create(&desc, &both, &w, &err), &err);
+    assert_int_equal(mr_weights_held_experts(w, 0), N_HELD);
+    return w;
+}
+
+/* A load that is stopped among the experts of a device loads no further one, and leaves nothing in the device's queue
+ * that reads the file. */
+static void test_a_load_of_experts_is_stopped(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("qwen3moe", MR_TYPE_Q8_0);
+    d.n_layers = N_MOE_LAYERS;
+    d.n_experts = 4;
+    d.n_experts_used = 2;
+    tiny_model *m = tiny_model_create(&d);
+    mr_backend *device = NULL;
+    mr_err err = {0};
+    seen whole = {0};
+    const test_device_options options = {.ops = TEST_DEVICE_ALL_OPS, .seed = 3, .max_delay_us = 300};
+    expect_ok(test_device_create(&options, &device, &err), &err);
+    mr_weight_store_clear(store);
+    mr_weights *w = create_held(m, device);
+    expect_ok(mr_weights_load(w, note_progress, &whole, &err), &err);
+    int n_loads = test_device_get_stats(device).n_loads;
+    mr_weights_destroy(w);
+    for (int left = 1; left < N_MOE_LAYERS * N_HELD; left++) {
+        seen s = {.stop_at = whole.n - 1 - left}; /* the last call is behind all experts */
+        mr_weight_store_clear(store);
+        test_device_reset(device, 0);
+        w = create_held(m, device);
+        assert_int_equal(mr_weights_load(w, note_progress, &s, &err), MR_E_CANCELLED);
+        assert_int_equal(test_device_get_stats(device).n_loads, n_loads - left * N_MATRICES);
+        for (int32_t l = 0; l < N_MOE_LAYERS; l++)
+            expect_ok(device->ops->wait(device, w->held[l].fence, 0, &err), &err);
+        mr_weights_destroy(w);
+        w = create_held(m, device); /* all layers are in the store; their experts are loaded again */
+        s = (seen){0};
+        expect_ok(mr_weights_load(w, note_progress, &s, &err), &err);
+        assert_int_equal(mr_weights_kept_layers(w), N_MOE_LAYERS);
+        assert_true(s.total > N_MOE_LAYERS * N_HELD * mr_weights_held_bytes(w, 0));
+        mr_weights_destroy(w);
+    }
+    mr_weight_store_clear(store);
+    mr_backend_destroy(device);
+    tiny_model_destroy(m);
+}
+
 static void test_failing_allocations(void **state) {
     (void)state;
     mr_status status = MR_E_NO_MEMORY;
@@ -227,9 +286,8 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers_are_kept),
-        cmocka_unit_test(test_what_does_not_fit),
-        cmocka_unit_test(test_a_load_is_stopped),
+        cmocka_unit_test(test_layers_are_kept),     cmocka_unit_test(test_what_does_not_fit),
+        cmocka_unit_test(test_a_load_is_stopped),   cmocka_unit_test(test_a_load_of_experts_is_stopped),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests_name("weight_store", tests, open_all, close_all);
