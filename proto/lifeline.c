@@ -31,7 +31,7 @@ enum {
 #define SILENT_BEATS 9 /* whole beats: a peer is lost in the tenth beat at the latest */
 #define GOODBYE_NS (500 * MR_NS_PER_MS)
 
-static const uint8_t ALIVE = 'h', HANGS = 'x', GOODBYE = 'b';
+static const uint8_t ALIVE = 'h', HANGS = 's', GOODBYE = 'b';
 
 typedef struct conn {
     int fd;       /* -1: this entry is free */
