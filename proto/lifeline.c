@@ -222,7 +222,7 @@ static void door_answer(mr_lifeline *l) {
 
 /* One beat: reads from every peer, drops the silent peers, and sends a sign of life to the others. */
 static void lifeline_beat(mr_lifeline *l) {
-    bool is_alive = !l->config.hangs || !l->config.hangs(l->config.ctx);
+    bool hangs = l->config.hangs && l->config.hangs(l->config.ctx);
     for (int32_t i = 0; i < l->n_conns; i++) {
         conn *c = &l->conns[i];
         if (c->fd < 0)
@@ -234,7 +234,7 @@ static void lifeline_beat(mr_lifeline *l) {
             continue;
         if (c->silent_beats <= l->config.silent_beats) {
             if (c->rank != PENDING) /* if the send fails, poll reports it */
-                (void)send(c->fd, is_alive ? &ALIVE : &HANGS, 1, MSG_NOSIGNAL);
+                (void)send(c->fd, hangs ? &HANGS : &ALIVE, 1, MSG_NOSIGNAL);
         } else if (c->rank == PENDING) {
             lifeline_fd_close(&c->fd);
         } else {

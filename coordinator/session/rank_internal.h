@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "coordinator/session/rank.h"
+#include "coordinator/session/step_watch.h"
 #include "engine/base/thread.h"
 #include "proto/channel_mpi.h"
 #include "proto/launcher.h"
@@ -38,13 +39,9 @@ struct rank_process {
     mr_secret launch;       /* of the launch */
     mr_secret plane;        /* of this job, for the frames; not set: there is no launch secret */
     atomic_bool runs_steps; /* the stage of this rank is loaded */
-    clockid_t step_clock;   /* the CPU time of the step thread; set, as its number, before there is a lifeline */
-    pid_t step_tid;
-    uint64_t n_looks;      /* for hangs() in rank_meeting.c: the looks of the step thread at the last beat, */
-    int64_t step_cpu_ns;   /* its CPU time, */
-    int32_t n_blind_beats; /* and for how many beats it has not looked, */
-    int32_t n_idle_beats;  /* nor computed */
-    mr_mutex lock;         /* guards all fields below */
+    clockid_t step_clock;   /* the CPU time of the step thread; set before there is a lifeline */
+    step_watch watch;       /* used by the thread of the lifeline */
+    mr_mutex lock;          /* guards all fields below */
     mr_cond changed;
     rank_state state;
     mr_status status; /* of the step thread */

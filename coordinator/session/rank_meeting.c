@@ -20,10 +20,6 @@ static const char ADDRESS_KEY[] = "millrace.lifeline";
  * can name the likely cause. */
 static const int64_t REFUSED_NS = 10 * MR_NS_PER_S, FOLLOW_NS = 2 * MR_NS_PER_S, RETRY_NS = 200 * MR_NS_PER_MS,
                      LAUNCHER_LOOK_NS = 200 * MR_NS_PER_MS, LEAVE_AFTER_NS = 300 * MR_NS_PER_MS;
-/* Beats of the lifeline, 0.5 s each: how long the step thread may neither look for messages nor take CPU time, while it
- * runs steps; while a disk keeps it waiting, which may keep other ranks waiting, too; and while it loads. And how long
- * steps may compute without a look. Beats are counted, not time: a process that was stopped as a whole has none. */
-enum { IDLE_BEATS = 10, DISK_BEATS = 40, LOADING_BEATS = 600, BLIND_BEATS = 40 };
 
 static atomic_bool loss_reported, any_lost;
 
@@ -137,39 +133,19 @@ static void on_lost(void *ctx, int32_t rank, const char *why, int64_t silent_ns)
     }
 }
 
-/* Whether the step thread waits for a disk or a file server, by the kernel's word (proc(5)). */
-static bool waits_for_disk(const rank_process *p) {
-    char path[64], state = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)p->step_tid);
-    FILE *f = fopen(path, "r");
-    bool is_read = f && fscanf(f, "%*d (step) %c", &state) == 1;
-    if (f)
-        (void)fclose(f);
-    return is_read && state == 'D';
-}
-
-static int32_t idle_limit(const rank_process *p, bool runs_steps) {
-    if (!runs_steps)
-        return LOADING_BEATS;
-    return p->n_idle_beats >= IDLE_BEATS && waits_for_disk(p) ? DISK_BEATS : IDLE_BEATS;
-}
-
-/* At the other ranks, once in a beat: whether the step thread hangs. A thread that runs steps looks for messages
- * between the nodes of a graph, and takes CPU time within them. */
+/* At the other ranks, once in a beat: whether the step thread hangs. */
 static bool hangs(void *ctx) {
     rank_process *p = ctx;
     struct timespec cpu = {0};
-    mr_mutex_lock(&p->lock);
-    uint64_t n_looks = p->mpi ? mr_mpi_n_looks(p->mpi) : 0;
-    bool has_looked = !p->mpi || n_looks != p->n_looks, runs_steps = atomic_load(&p->runs_steps);
-    mr_mutex_unlock(&p->lock);
     (void)clock_gettime(p->step_clock, &cpu);
-    int64_t cpu_ns = (int64_t)cpu.tv_sec * MR_NS_PER_S + cpu.tv_nsec;
-    p->n_blind_beats = has_looked || !runs_steps ? 0 : p->n_blind_beats + 1;
-    p->n_idle_beats = has_looked || cpu_ns != p->step_cpu_ns ? 0 : p->n_idle_beats + 1;
-    p->n_looks = n_looks;
-    p->step_cpu_ns = cpu_ns;
-    return p->n_blind_beats >= BLIND_BEATS || p->n_idle_beats >= idle_limit(p, runs_steps);
+    step_look look = {.cpu_ns = (int64_t)cpu.tv_sec * MR_NS_PER_S + cpu.tv_nsec,
+                      .waits_for_disk = step_watch_waits_for_disk};
+    mr_mutex_lock(&p->lock);
+    look.may_look = p->mpi != NULL;
+    look.n_looks = p->mpi ? mr_mpi_n_looks(p->mpi) : 0;
+    look.runs_steps = atomic_load(&p->runs_steps);
+    mr_mutex_unlock(&p->lock);
+    return step_watch_hangs(&p->watch, &look);
 }
 
 /* --- The meeting ------------------------------------------------------------------------------------------------- */
@@ -277,7 +253,6 @@ static mr_status find_rank_0(rank_process *p, mr_err *err) {
 mr_status rank_meet(rank_process *p, mr_err *err) {
     mr_status status = MR_OK;
     (void)pthread_getcpuclockid(pthread_self(), &p->step_clock);
-    p->step_tid = gettid();
     p->launcher = mr_launcher_open();
     if (p->launcher) {
         learn_hosts(p);
