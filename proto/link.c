@@ -21,7 +21,7 @@ typedef struct ring {
     uint32_t epoch, tag;
     size_t payload_bytes, slot_bytes, block_bytes;
     mr_frame_key *key;            /* of the frames; NULL: they have plain checksums */
-    bool has_refused;             /* a frame that came again was logged */
+    bool has_refused;             /* a frame that was dropped was logged */
     bool lost;                    /* the peer is gone; failed requests stay in requests until they are cancelled */
     uint8_t *slots;               /* [n_slots] of slot_bytes, aligned */
     mr_channel_request *requests; /* [n_slots]; 0: the slot has no request */
@@ -192,13 +192,18 @@ static mr_status inbox_drop(mr_inbox *in, mr_status status, const mr_err *text, 
                       text->text);
 }
 
-/* Says that a frame was refused that had come before. Only the first one of a link is logged. */
-static void note_again(ring *r) {
+/* Says that a frame was refused. Only the first one of a link is logged. */
+static void note_refused(ring *r, const char *why) {
     char name[MR_CHANNEL_NAME_BYTES];
     if (!r->has_refused)
-        mr_log_write(MR_LOG_WARN, "link", "message from %s: a frame that has come before was refused",
-                     mr_channel_peer_name(r->ch, r->peer, name));
+        mr_log_write(MR_LOG_WARN, "link", "message from %s: %s", mr_channel_peer_name(r->ch, r->peer, name), why);
     r->has_refused = true;
+}
+
+/* Whether frames are dropped that somebody without the key has sent: links of epoch 0 have to work on. A link of
+ * another epoch ends with an error, and so does its epoch. */
+static bool drops_strangers(const ring *r) {
+    return r->key && r->epoch == 0;
 }
 
 /* Tests the slot at head. *out_arrived: a message has arrived, and is peeked now or was dropped. */
@@ -225,7 +230,12 @@ static mr_status inbox_look(mr_inbox *in, bool *out_arrived, mr_err *err) {
     if (status == MR_OK)
         status = mr_frame_open_with(ring_frame(r, in->head), c.bytes, r->kind, r->key, &in->frame, &again, &text);
     if (again)
-        note_again(r);
+        note_refused(r, "a frame that has come before was refused");
+    if (status == MR_E_PROTOCOL && drops_strangers(r)) {
+        note_refused(r, text.text);
+        status = MR_OK;
+        again = true;
+    }
     *out_arrived = true;
     in->peeked = status == MR_OK && !again && in->frame.epoch == r->epoch;
     return in->peeked ? MR_OK : inbox_drop(in, status, &text, err);

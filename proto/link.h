@@ -56,8 +56,9 @@ void *mr_inbox_memory(mr_inbox *in, size_t *out_bytes);
  * 64-byte aligned; NULL: no message has arrived. Frames that have come before are dropped, and without a secret also
  * frames of another epoch, at most one round of the ring in one call: after a full round *out_payload is NULL, and a
  * wait returns at once. A malformed frame is dropped, and the call returns MR_E_PROTOCOL with the name of the peer.
- * With a secret a frame of another epoch is malformed, because each epoch has its own key. MR_E_PEER_LOST comes after
- * all messages that had arrived. */
+ * With a secret a frame of another epoch is malformed, because each epoch has its own key. In epoch 0 with a secret,
+ * malformed frames are dropped without an error, and the first one is logged. MR_E_PEER_LOST comes after all messages
+ * that had arrived. */
 MR_MUST_USE mr_status mr_inbox_peek(mr_inbox *in, mr_frame *out, const uint8_t **out_payload, mr_err *err);
 /* Releases the peeked message: posts the receive of its slot again. Does nothing without a peeked message. After an
  * error the message is still peeked. A lost peer is no error here: a later peek reports it. */

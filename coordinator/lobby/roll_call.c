@@ -100,13 +100,6 @@ static mr_status peek(mr_roll_call *r, int32_t rank, Millrace__Report **out, mr_
     const uint8_t *payload = NULL;
     *out = NULL;
     mr_status status = mr_inbox_peek(r->hello[rank], &frame, &payload, err);
-    if (status == MR_E_PROTOCOL && mr_channel_has_secret(r->channel)) { /* of somebody without it: dropped */
-        if (!r->has_refused)
-            mr_log_write(MR_LOG_WARN, "lobby", "a report was refused: %s", err->text);
-        r->has_refused = true;
-        mr_channel_wake(r->channel); /* the next report may have come with it */
-        return MR_OK;
-    }
     if (status != MR_OK || !payload)
         return status;
     return mr_msg_unpack_report(payload, frame.payload_bytes, &none, r->arena, out, err);

@@ -16,7 +16,6 @@ struct mr_roll_call {
     mr_arena *arena;
     int32_t n_parts;     /* of the model file */
     mr_rank_part *parts; /* [n_parts]: each as the first rank that has it says */
-    bool has_refused;    /* a report of somebody without the launch secret was logged */
 };
 
 /* The next report of one rank, in the arena; NULL: none has come. A Held and a RankState are noted, and not returned.

@@ -274,23 +274,12 @@ static mr_status refused(const mr_frame *f, const uint8_t *payload, mr_err *err)
     return mr_err_set(err, MR_E_IO, "%s", text);
 }
 
-/* A message of somebody without the launch secret, which the inbox has dropped, says nothing of the source. */
-static mr_status pass_over(mr_file_client *c, const mr_err *why) {
-    if (!c->has_refused)
-        mr_log_write(MR_LOG_WARN, "worker", "an answer for the model file was refused: %s", why->text);
-    c->has_refused = true;
-    mr_channel_wake(c->config.channel); /* an answer may have come behind it */
-    return MR_OK;
-}
-
 /* Takes all answers that have come from a source. An error without *out_fatal concerns this source only. */
 static mr_status take_answers(mr_file_client *c, int32_t idx, bool *did, bool *out_fatal, mr_err *err) {
     for (;;) {
         mr_frame f;
         const uint8_t *payload;
         mr_status status = mr_inbox_peek(c->sources[idx].in, &f, &payload, err);
-        if (status == MR_E_PROTOCOL && mr_channel_has_secret(c->config.channel))
-            return pass_over(c, err);
         if (status != MR_OK || !payload)
             return status;
         *did = true;
@@ -442,6 +431,7 @@ static mr_status turn(mr_file_client *c, bool *did, mr_err *err) {
 
 /* What goes on between two rounds. *did becomes true if the server has sent something. */
 static mr_status between_rounds(mr_file_client *c, const mr_file_wait *wait, bool *did, mr_err *err) {
+    mr_channel_progress(c->config.channel); /* where a round has only hashed, no wait has moved messages */
     *did = mr_file_server_serve(c->config.server, 0) || *did;
     if (wait->progress)
         wait->progress(wait->ctx, (size_t)c->done_bytes, (size_t)c->total_bytes);

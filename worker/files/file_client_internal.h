@@ -54,8 +54,7 @@ struct mr_file_client {
     int32_t n_sources, n_live; /* n_live: sources with open links */
     uint32_t fetch; /* number of this fetch, in its requests and answers; answers of an earlier fetch are ignored */
     uint64_t done_bytes, total_bytes, moved_bytes;
-    bool has_refused; /* a message of somebody without the launch secret was logged */
-    mr_status lost;   /* error of the source that was dropped last */
+    mr_status lost; /* error of the source that was dropped last */
     mr_err lost_text;
 };
 

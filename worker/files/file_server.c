@@ -46,8 +46,7 @@ struct mr_file_server {
     peer *peers;
     /* open: peers not dropped; served: peers with an outbox; waiting: peers without an outbox in the last round */
     int32_t n_peers, n_open, n_served, n_waiting;
-    mr_arena *arena;  /* memory of one unpacked request */
-    bool has_refused; /* a message of somebody without the launch secret was logged */
+    mr_arena *arena; /* memory of one unpacked request */
 };
 
 static void wake(void *ctx) {
@@ -120,15 +119,6 @@ void mr_file_server_destroy(mr_file_server *s) {
 
 /* --- Requests ---------------------------------------------------------------------------------------------------- */
 
-/* A message of somebody without the launch secret, which the inbox has dropped, says nothing of the peer. */
-static mr_status pass_over(mr_file_server *s, const mr_err *why) {
-    if (!s->has_refused)
-        mr_log_write(MR_LOG_WARN, "worker", "a request for the model file was refused: %s", why->text);
-    s->has_refused = true;
-    mr_channel_wake(s->channel); /* a request may have come behind it */
-    return MR_OK;
-}
-
 /* Moves requests from the inbox to the list of the peer while the list has room. */
 static mr_status take_requests(mr_file_server *s, peer *p, bool *did, mr_err *err) {
     while (p->n_requests < MR_FILE_REQUEST_SLOTS && !p->done) {
@@ -136,8 +126,6 @@ static mr_status take_requests(mr_file_server *s, peer *p, bool *did, mr_err *er
         const uint8_t *payload;
         Millrace__FileRequest *m;
         mr_status status = mr_inbox_peek(p->in, &frame, &payload, err);
-        if (status == MR_E_PROTOCOL && mr_channel_has_secret(s->channel))
-            return pass_over(s, err);
         if (status != MR_OK || !payload)
             return status;
         status = mr_msg_unpack_file_request(payload, frame.payload_bytes, mr_file_n_blocks(s->file_bytes), s->arena, &m,

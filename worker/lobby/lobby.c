@@ -34,7 +34,6 @@ typedef struct lobby {
     mr_kept_kv kv;          /* its KV blocks, until the coordinator says that they are of no use */
     bool runs_stage;
     mr_kv_giving giving; /* of KV blocks, while a stage runs */
-    bool has_refused;    /* a message of somebody without the launch secret was logged */
     uint32_t n_signals;  /* of config->n_signals, those that the coordinator was told of */
     int64_t loaded_ns;   /* when a load for a later stage has last called must_stop; 0: not yet */
     mr_status status;    /* error of a peek inside told_to_end */
@@ -83,13 +82,6 @@ static mr_status peek(lobby *l, mr_err *err) {
     const uint8_t *payload = NULL;
     l->message = NULL;
     mr_status status = mr_inbox_peek(l->control, &frame, &payload, err);
-    if (status == MR_E_PROTOCOL && mr_channel_has_secret(l->config->channel)) { /* of somebody without it: dropped */
-        if (!l->has_refused)
-            mr_log_write(MR_LOG_WARN, "worker", "a message to the lobby was refused: %s", err->text);
-        l->has_refused = true;
-        mr_channel_wake(l->config->channel); /* the next message may have come with it */
-        return MR_OK;
-    }
     if (status != MR_OK || !payload)
         return status;
     return mr_msg_unpack_control(payload, frame.payload_bytes, &none, l->arena, &l->message, err);
@@ -469,8 +461,8 @@ static mr_status answer_take_kv(lobby *l, mr_err *err) {
     mr_status taken = open_model(l, &gguf, &info, &why);
     if (taken == MR_OK)
         taken = mr_kv_take_ahead(&wish, &info, l->config->backend, l->config->coordinator, transfer, &l->kv, &why);
-    else if ((int32_t)wish.from < l->config->coordinator && (int32_t)wish.from != l->config->channel->self)
-        mr_link_discard(l->config->channel, (int32_t)wish.from, MR_LINK_LOGITS, wish.epoch, INT32_MAX);
+    else
+        mr_kv_refuse(l->config->channel, (int32_t)wish.from, l->config->coordinator, true, wish.epoch);
     mr_gguf_close(gguf);
     if (taken == MR_E_CANCELLED)
         return how_told(l, err);
