@@ -24,8 +24,8 @@ struct mr_kv_giver {
     uint8_t blocks[]; /* [n_bytes] */
 };
 
-static mr_link_kind kind_of(const mr_kv_transfer *t) {
-    return t->ahead ? MR_LINK_LOGITS : MR_LINK_ACTIVATIONS;
+static mr_link_kind kind_of(bool ahead) {
+    return ahead ? MR_LINK_LOGITS : MR_LINK_ACTIVATIONS;
 }
 
 static mr_status check_bytes(size_t block_bytes, mr_err *err) {
@@ -75,7 +75,7 @@ mr_status mr_kv_giver_create(const mr_kv_transfer *t, const uint8_t *blocks, siz
         return status;
     *g = (mr_kv_giver){.transfer = *t, .block_bytes = block_bytes, .n_bytes = n_bytes};
     memcpy(g->blocks, blocks, n_bytes);
-    status = mr_outbox_create(t->channel, t->peer, kind_of(t), t->epoch, N_SLOTS, block_bytes, &g->out, err);
+    status = mr_outbox_create(t->channel, t->peer, kind_of(t->ahead), t->epoch, N_SLOTS, block_bytes, &g->out, err);
     if (status != MR_OK) {
         mr_kv_giver_destroy(g);
         return status;
@@ -102,10 +102,10 @@ static bool is_due(const mr_kv_giver *g, int32_t block) {
 static mr_status begin_block(mr_kv_giver *g, mr_err *err) {
     uint8_t *payload = NULL;
     mr_status status = mr_outbox_reserve(g->out, &payload, err);
-    if (status == MR_OK && payload)
-        status = mr_kv_store_get_block(g->transfer.store, g->next, payload, &g->fence, err);
-    g->payload = status == MR_OK ? payload : NULL;
-    return status;
+    if (status != MR_OK || !payload)
+        return status;
+    g->payload = payload; /* after an error, too: parts of the block may be under way */
+    return mr_kv_store_get_block(g->transfer.store, g->next, payload, &g->fence, err);
 }
 
 mr_status mr_kv_giver_turn(mr_kv_giver *g, int64_t deadline_ns, bool *out_sent, bool *out_done, mr_err *err) {
@@ -170,7 +170,7 @@ mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns
     mr_inbox *in = NULL;
     mr_status status = check_bytes(block_bytes, err);
     if (status == MR_OK)
-        status = mr_inbox_create(t->channel, t->peer, kind_of(t), t->epoch, N_SLOTS, block_bytes, &in, err);
+        status = mr_inbox_create(t->channel, t->peer, kind_of(t->ahead), t->epoch, N_SLOTS, block_bytes, &in, err);
     for (int32_t n = 0; n < n_due && status == MR_OK;) {
         bool taken;
         status = take_block(t, in, block_bytes, &last, &taken, err);
@@ -182,11 +182,7 @@ mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns
     return status;
 }
 
-void mr_kv_refuse(const mr_kv_transfer *t, const mr_model_info *info, mr_layer_range range) {
-    size_t numbers = 0; /* of a block; in F32 they take the most bytes */
-    for (int32_t i = range.first; i < range.last && i < info->n_layers; i++) {
-        const mr_layer_info *l = mr_model_layer(info, i);
-        numbers += (size_t)l->n_kv_heads * (size_t)(l->k_dim + l->v_dim) * MR_WIRE_BLOCK_TOKENS;
-    }
-    mr_link_discard(t->channel, t->peer, kind_of(t), t->epoch, numbers * sizeof(float));
+void mr_kv_refuse(mr_channel *channel, int32_t peer, int32_t n_ranks, bool ahead, uint32_t epoch) {
+    if (peer >= 0 && peer < n_ranks && peer != channel->self)
+        mr_link_discard(channel, peer, kind_of(ahead), epoch, INT32_MAX);
 }

@@ -2,8 +2,8 @@
  * A message is one block of all layers; its number is the step of its frame.
  * Owns:    its link. Borrows: everything in the config, which outlives the call or the giver.
  * Threads: bound to the step thread.
- * Errors:  MR_E_PEER_LOST. MR_E_TIMEOUT: the peer has sent or taken nothing for seconds. MR_E_PROTOCOL: a block that is
- *          not of this store. MR_E_CANCELLED: told_to_end has returned true. */
+ * Errors:  those of the store's backend. MR_E_PEER_LOST. MR_E_TIMEOUT: the peer has sent or taken nothing for seconds.
+ *          MR_E_PROTOCOL: a block that is not of this store. MR_E_CANCELLED: told_to_end has returned true. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_WORKER_KV_TRANSFER_H
 #define MR_WORKER_KV_TRANSFER_H
@@ -40,8 +40,8 @@ MR_MUST_USE mr_status mr_kv_giver_turn(mr_kv_giver *g, int64_t deadline_ns, bool
 
 /* Receives n_due blocks into the store. patience_ns: how long no block may come. */
 MR_MUST_USE mr_status mr_kv_take(const mr_kv_transfer *t, int32_t n_due, int64_t patience_ns, mr_err *err);
-/* Where mr_kv_take is not called: drops the blocks that come, so that the sender's buffers get free. Needs no store.
- * range: the layers that a block has. */
-void mr_kv_refuse(const mr_kv_transfer *t, const mr_model_info *info, mr_layer_range range);
+/* Where mr_kv_take is not called: drops the blocks that come on the link of this epoch, so that the sender's buffers
+ * get free. peer: any number; there is no link to this rank itself, nor to one that is not below n_ranks. */
+void mr_kv_refuse(mr_channel *channel, int32_t peer, int32_t n_ranks, bool ahead, uint32_t epoch);
 
 #endif

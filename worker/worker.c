@@ -214,23 +214,18 @@ static void drop_useless_kv(worker *w, const Millrace__Plan *plan) {
         mr_kept_kv_drop(kept);
 }
 
-/* For a stage that ends before it takes KV blocks: another rank may send them already. */
-static void refuse_kv(const worker *w, mr_layer_range range) {
-    const mr_kv_transfer transfer = {.channel = w->config->channel, .peer = w->kv_from, .epoch = w->config->epoch};
-    if (w->kv_from >= 0 && w->kv_from < w->config->coordinator && w->kv_from != w->config->channel->self)
-        mr_kv_refuse(&transfer, &w->info, range);
-}
-
-/* The same for a stage that ends before it knows its place in the plan. */
-static void refuse_kv_of_all(const worker *w) {
-    for (int32_t i = 0; i < w->config->coordinator; i++)
-        if (i != w->config->channel->self)
-            mr_link_discard(w->config->channel, i, MR_LINK_ACTIVATIONS, w->config->epoch, INT32_MAX);
+/* For a stage that ends before it takes KV blocks: another rank may send them already. One that does not know its place
+ * in the plan does not know which. */
+static void refuse_kv(const worker *w) {
+    const mr_worker_config *c = w->config;
+    for (int32_t i = 0; i < c->coordinator; i++)
+        if (!w->knows_place || i == w->kv_from)
+            mr_kv_refuse(c->channel, i, c->coordinator, false, c->epoch);
 }
 
 /* The stage has the KV blocks that were kept here, or receives them from another rank. Without them the sequences are
  * computed again: that is no error. */
-static mr_status take_kv(worker *w, mr_layer_range range, mr_err *err) {
+static mr_status take_kv(worker *w, mr_err *err) {
     const mr_kv_transfer transfer = {.channel = w->config->channel,
                                      .peer = w->kv_from,
                                      .epoch = w->config->epoch,
@@ -250,7 +245,7 @@ static mr_status take_kv(worker *w, mr_layer_range range, mr_err *err) {
     if (w->kv_from >= w->config->coordinator || w->kv_from == w->config->channel->self)
         return mr_err_set(err, MR_E_PROTOCOL, "the plan has KV blocks sent by rank %d", (int)w->kv_from);
     if (!transfer.store) {
-        refuse_kv(w, range);
+        refuse_kv(w);
         return MR_OK;
     }
     mr_status status = mr_kv_take(&transfer, w->n_sent_blocks, MR_KV_PATIENCE_NS, &why);
@@ -318,9 +313,9 @@ static mr_status take_plan(worker *w, const Millrace__Plan *plan, mr_err *err) {
     if (status == MR_OK)
         status = create_stage(w, &config, err);
     if (status == MR_OK)
-        status = take_kv(w, range, err);
+        status = take_kv(w, err);
     else
-        refuse_kv(w, range);
+        refuse_kv(w);
     if (status == MR_OK && grammars)
         status = load_grammars(w, err);
     if (status == MR_OK)
@@ -450,13 +445,14 @@ static mr_status serve(worker *w, mr_err *err) {
     return w->stop && w->stage ? worker_report_end(w, err) : MR_OK;
 }
 
-/* A device that does not answer may keep mr_stage_destroy for ever: then the stage still counts as one that runs steps,
- * so that its rank is given up. */
-static void finish(worker *w, mr_status status) {
-    if (status != MR_E_DEVICE)
+/* mr_stage_destroy waits for steps under way without an end. Where a device does not end them, the stage still counts
+ * as one that runs steps, so that its rank is given up. */
+static void finish(worker *w) {
+    mr_err ignored;
+    if (!w->stage || worker_await_steps(w, &ignored) != MR_E_DEVICE)
         tell_whether_it_runs_steps(w, false);
     if (!w->knows_place)
-        refuse_kv_of_all(w);
+        refuse_kv(w);
     worker_log_expert_share(w);
     worker_stop_hops(w);
     mr_stage_destroy(w->stage); /* steps under way use the buffers of the links */
@@ -491,6 +487,6 @@ mr_status mr_worker_run(const mr_worker_config *config, mr_err *err) {
             *config->is_unheard = !is_heard;
         mr_err_set(err, status, "%s", own.text);
     }
-    finish(&w, status);
+    finish(&w);
     return status;
 }

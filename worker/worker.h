@@ -32,7 +32,7 @@ typedef struct mr_worker_config {
     mr_file_client *file_client;
     mr_weight_store *store;      /* keeps the layers of the stage for later stages; NULL: they are freed */
     mr_kept_kv *kept_kv;         /* as in mr_stage_config; the plan says whether it is used. NULL: nothing is kept */
-    mr_file_server *file_server; /* served while the stage takes KV blocks and runs; NULL: this rank serves no file */
+    mr_file_server *file_server; /* served while the stage loads and runs; NULL: this rank serves no file */
     const mr_weights_root *weights_root; /* of the model here, which a plan has to name; NULL: not known */
     bool must_verify;                    /* a plan that names no weights is refused */
     const mr_err *problem;               /* why this stage cannot start: reported at once; NULL: no problem is known */

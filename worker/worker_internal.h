@@ -74,6 +74,7 @@ typedef struct worker {
     mr_phase waits_for;           /* the phase in which the pending step waits */
     bool stop;
     atomic_bool must_stop; /* the step under way: this stage was told to end */
+    int64_t moved_ns;      /* when a step under way has last got on, as far as is seen */
     int64_t looked_ns;     /* when a step has last looked whether it was */
 } worker;
 
@@ -129,5 +130,8 @@ mr_status worker_start_step(worker *w, bool *did, mr_err *err);
 /* Waits for the oldest step under way until the deadline, 0: not at all. If it has ended, sends its results. *did: it
  * has ended. */
 mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err);
+/* At the end of the stage: waits for the steps under way, whose results nobody wants. MR_E_DEVICE: the device does not
+ * end them. */
+mr_status worker_await_steps(worker *w, mr_err *err);
 
 #endif

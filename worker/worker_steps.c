@@ -6,8 +6,9 @@
 #include "worker/worker_internal.h"
 
 /* LOOK_NS: between two looks for a message that ends this stage, while it computes. DEVICE_NS: a device that takes
- * longer for a step does not answer any more; the largest steps take some seconds. */
-static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, DEVICE_NS = 60 * MR_NS_PER_S;
+ * longer for a step does not answer any more; the largest steps take some seconds. LATE_NS: a look at a step that ends
+ * so late has computed. */
+static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, DEVICE_NS = 60 * MR_NS_PER_S, LATE_NS = MR_NS_PER_S;
 
 /* Prefixes err with the name of the peer that sent the message. */
 static mr_status from_peer(const worker *w, int32_t peer, mr_err *err) {
@@ -141,6 +142,8 @@ mr_status worker_start_step(worker *w, bool *did, mr_err *err) {
         mr_device_link_keep(w->out.link);
     w->holds_input = w->in.link != NULL;
     w->has_pending = false;
+    if (!worker_is_busy(w))
+        w->moved_ns = mr_clock_now_ns();
     w->n_begun++;
     s->host_ns = mr_clock_now_ns() - now_ns;
     *did = true;
@@ -185,17 +188,41 @@ static mr_status note_step(worker *w, const worker_step *s, mr_err *err) {
     return worker_report_step_sums(w, now_ns, err);
 }
 
+/* Looks whether the oldest step under way has ended. A device may work on one step at a time, and the host on its part
+ * of a step in the call; only the time in which neither moves counts. */
+static mr_status poll_step(worker *w, int64_t deadline_ns, bool *out_ended, mr_err *err) {
+    const worker_step *s = &w->steps[w->n_ended % MR_STAGE_STEPS];
+    int64_t begin_ns = mr_clock_now_ns();
+    mr_status status = mr_stage_poll(w->stage, deadline_ns, out_ended, err);
+    int64_t now_ns = mr_clock_now_ns(), due_ns = deadline_ns > begin_ns ? deadline_ns : begin_ns;
+    w->n_ended += status != MR_OK; /* the stage will not end it */
+    if (*out_ended || now_ns - due_ns > LATE_NS)
+        w->moved_ns = now_ns;
+    if (status != MR_OK || *out_ended || now_ns - w->moved_ns < DEVICE_NS)
+        return status;
+    return mr_err_set(err, MR_E_DEVICE, "the device has not ended step %llu of %u rows in %lld s",
+                      (unsigned long long)s->plan->step, s->n_rows, (long long)(DEVICE_NS / MR_NS_PER_S));
+}
+
+mr_status worker_await_steps(worker *w, mr_err *err) {
+    mr_status status = MR_OK;
+    while (worker_is_busy(w) && status == MR_OK) {
+        bool ended = false;
+        mr_channel_progress(w->config->channel);
+        status = poll_step(w, mr_clock_now_ns() + LOOK_NS, &ended, err);
+        w->n_ended += ended;
+    }
+    return status;
+}
+
 mr_status worker_end_step(worker *w, int64_t deadline_ns, bool *did, mr_err *err) {
     worker_step *s = &w->steps[w->n_ended % MR_STAGE_STEPS];
     bool ended = false;
-    mr_status status = mr_stage_poll(w->stage, deadline_ns, &ended, err);
-    int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
-    if (status == MR_OK && !ended && now_ns - s->start_ns >= DEVICE_NS)
-        status = mr_err_set(err, MR_E_DEVICE, "the device has not ended step %llu of %u rows in %lld s",
-                            (unsigned long long)s->plan->step, s->n_rows, (long long)(DEVICE_NS / MR_NS_PER_S));
+    mr_status status = poll_step(w, deadline_ns, &ended, err);
     if (status != MR_OK || !ended)
         return status;
     mr_stage_clock_enter(&w->clock, MR_PHASE_WIRE);
+    int64_t now_ns = mr_clock_now_ns() - w->clock.ns[MR_PHASE_WAIT_OUT];
     status = release_input(w, err);
     if (status == MR_OK && w->out.link)
         status = send_activations(w, s, err);

@@ -38,7 +38,7 @@ mr_status mr_kv_take_ahead(const Millrace__TakeKv *m, const mr_model_info *info,
     transfer.ahead = true;
     mr_status status = create_store(m, info, backend, &store, err);
     if (status != MR_OK) {
-        mr_kv_refuse(&transfer, info, range);
+        mr_kv_refuse(transfer.channel, transfer.peer, coordinator, true, m->epoch);
         return status;
     }
     transfer.store = store;
