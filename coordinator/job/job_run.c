@@ -81,7 +81,7 @@ static const char *failure_text(mr_status status) {
 }
 
 /* Takes a token of a live sequence; tokens of sequences that have left the slot are dropped. An error means that the
- * last stage broke the protocol, or that it lacks memory in a job that can do without its rank. */
+ * last stage broke the protocol, or that it lacks memory, once for each sequence of a job that can recover. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->epoch.slots[t->slot].entry;
     if (!e || e->generation != t->generation)

@@ -100,3 +100,14 @@ mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t
     mr_plan_weigh(g, info, out);
     return MR_OK;
 }
+
+bool mr_plan_is_same(const mr_plan *a, const mr_plan *b) {
+    bool same = a->n_stages == b->n_stages;
+    for (int32_t i = 0; i < a->n_stages && same; i++) {
+        const mr_plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        same = x->rank == y->rank && x->first == y->first && x->last == y->last &&
+               x->device_layers == y->device_layers && x->host_experts == y->host_experts &&
+               x->device_experts == y->device_experts && x->cold_partitions == y->cold_partitions;
+    }
+    return same;
+}

@@ -44,6 +44,9 @@ MR_MUST_USE mr_status mr_plan_balance(const mr_gguf *g, const mr_model_info *inf
 MR_MUST_USE mr_status mr_plan_cut(const mr_gguf *g, const mr_model_info *info, const int32_t *first_layers, int32_t n,
                                   mr_plan *out, mr_err *err);
 
+/* Whether two plans give the same ranks the same layers, in the same places. Weights and ways do not count. */
+bool mr_plan_is_same(const mr_plan *a, const mr_plan *b);
+
 /* Sets weight_bytes of a plan that another source made. */
 void mr_plan_weigh(const mr_gguf *g, const mr_model_info *info, mr_plan *plan);
 

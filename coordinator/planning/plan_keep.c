@@ -137,11 +137,6 @@ static bool is_ordered(const search *s, int32_t rank) {
     return false;
 }
 
-static uint64_t memory_of(const search *s, int32_t rank) {
-    uint64_t bytes = s->w->memory_bytes[rank];
-    return bytes > 0 ? bytes : UINT64_MAX;
-}
-
 /* The rank without a former stage that lacks least of this one; -1: there is no such rank. */
 static int32_t find_heir(const search *s, const mr_plan_stage *stage) {
     int32_t best = -1;
@@ -152,7 +147,7 @@ static int32_t find_heir(const search *s, const mr_plan_stage *stage) {
         mr_plan alone = {.n_stages = 1, .stages = {*stage}};
         alone.stages[0].rank = rank;
         double lacks = (double)mr_plan_load_bytes(s->w, &alone);
-        if (lacks < least || (lacks == least && best >= 0 && memory_of(s, rank) > memory_of(s, best))) {
+        if (lacks < least || (lacks == least && best >= 0 && s->w->memory_bytes[rank] > s->w->memory_bytes[best])) {
             least = lacks;
             best = rank;
         }

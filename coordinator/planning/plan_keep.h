@@ -17,7 +17,7 @@ typedef struct mr_keep_wish {
     const size_t *read_bytes; /* [n_layers + 1]: what a step reads */
     const bool *holds;        /* [n_ranks][n_layers + 1] */
     const bool *takes_part;   /* [n_ranks]: may get a stage */
-    /* [n_ranks]: of ranks that lack equally little, the one with most memory is an heir; 0: not known, the most */
+    /* [n_ranks]: of ranks that lack equally little, the one with most memory is an heir. UINT64_MAX: not known */
     const uint64_t *memory_bytes;
     const mr_plan *former; /* the plan before */
 } mr_keep_wish;

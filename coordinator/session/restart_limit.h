@@ -1,6 +1,6 @@
-/* coordinator/session/restart_limit.h - how often the stages of a job may begin again after malformed messages. Many
- * in a short time mean that beginning again does not help. A cluster that meets one now and then is healthy, so only
- * the messages of the last minutes count.
+/* coordinator/session/restart_limit.h - how often the stages of a job may begin again on the same ranks, after
+ * malformed messages and messages that nobody takes. Many in a short time mean that beginning again does not help. A
+ * cluster that meets one now and then is healthy, so only those of the last minutes count.
  * Owns:    nothing; all zero at first. Threads: the caller serialises. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_RESTART_LIMIT_H

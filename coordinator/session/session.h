@@ -62,7 +62,7 @@ typedef struct mr_session_recovery {
     int n_granted;                             /* of these */
     uint32_t *n_signals;                       /* [n_ranks]: SIGUSR1 that have become wishes */
     int64_t hear_ns;                           /* when the ranks are heard next */
-    mr_restart_limit malformed;                /* messages after which the stages began again */
+    mr_restart_limit restarts;                 /* of the stages, though no rank was left out */
     int32_t n_first_stages, n_first_kv_blocks; /* of the first plan */
     bool *ordered;                             /* like holds: what spares were told to hold last */
     bool *holds; /* [n_ranks][layers + 1]: which layers a rank has in memory, as far as known; at the end, the output */

@@ -34,7 +34,7 @@ mr_status session_kv_choose(mr_session *s, mr_job *job, const mr_plan *former, i
     mr_status status = mr_job_settle(job, mr_clock_now_ns() + SETTLE_NS, err);
     session_recut_pause(s, false);
     if (status != MR_OK) /* what has failed shows again in the next epoch, if it matters there */
-        return status == MR_E_CANCELLED ? status : MR_OK;
+        return status == MR_E_CANCELLED || status == MR_E_NO_MEMORY ? status : MR_OK;
     out->is_kept = true;
     out->blocks.kept = out->kept;
     if (!moves)

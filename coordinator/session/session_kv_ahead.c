@@ -41,13 +41,13 @@ void session_kv_ahead_end(mr_session *s) {
     s->recovery.kv_ahead = NULL;
 }
 
-/* An order to send no blocks ends the one before. An error is one of a rank that is being lost. */
+/* An order to send no blocks ends the one before, if that is not over. An error is one of a rank that is being lost. */
 static void stop_giver(mr_session *s, const struct session_kv_ahead *a) {
     const uint8_t none = 0;
     const mr_kv_order stop = {
         .kv_epoch = s->epoch, .epoch = a->link, .to = a->to, .blocks = &none, .n_bytes = 1, .ahead = true};
     mr_err ignored;
-    if (a->state == COPYING && !mr_session_cluster_is_lost(&s->cluster, a->from))
+    if (a->state != MARKED && !mr_session_cluster_is_lost(&s->cluster, a->from))
         (void)!mr_roll_call_give_kv(s->cluster.roll, a->from, &stop, &ignored);
 }
 
@@ -112,7 +112,8 @@ bool session_kv_ahead_begin(mr_session *s, const mr_job *job, const mr_plan *for
     mr_err ignored;
     /* Without room beside the layers that the rank holds, blocks go when it has freed those of others: in the pause. */
     if (s->recovery.kv_ahead || stage < 0 || !mr_job_has_epoch(job) ||
-        !session_spares_has_room(s, s->plan.stages[stage].rank) || !mark(s, job, former, stage))
+        !session_spares_has_room(s, s->plan.stages[stage].rank, former->stages[stage].rank) ||
+        !mark(s, job, former, stage))
         return false;
     s->plan = *former;
     if (use_plan(s, &ignored) == MR_OK)
@@ -172,6 +173,11 @@ bool session_kv_ahead_is_due(mr_session *s, const mr_job *job) {
     if (mr_clock_now_ns() >= a->limit_ns || mr_job_get_stats(job).n_live == 0)
         a->state = OVER;
     return a->state == OVER;
+}
+
+int32_t session_kv_ahead_from(const mr_session *s) {
+    const struct session_kv_ahead *a = s->recovery.kv_ahead;
+    return a && a->state != OVER ? a->from : -1;
 }
 
 bool session_kv_ahead_is_over(const mr_session *s) {

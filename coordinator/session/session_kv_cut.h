@@ -7,9 +7,9 @@
 
 #include "coordinator/session/session.h"
 
-/* Whether each stage has the layers that it had in the former plan, on the CPU, on the same rank or on one that gets
- * its blocks from a rank without a stage. from: [MR_MAX_STAGES], as in mr_epoch_kv. *out_moves: some stage gets
- * blocks. */
+/* Whether each stage has the layers that it had in the former plan, all of them on the CPU or on one device, on the
+ * same rank or on one that gets its blocks from a rank without a stage. from: [MR_MAX_STAGES], as in mr_epoch_kv.
+ * *out_moves: some stage gets blocks. */
 bool session_kv_keeps_cut(const mr_session *s, const mr_plan *former, int32_t *from, bool *out_moves);
 /* The stage that moves, if it is the only one and its blocks can go along; else -1. former_blocks: of the former
  * plan. */

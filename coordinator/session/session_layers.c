@@ -52,7 +52,7 @@ mr_status session_layers_keep(mr_session *s, const int32_t *living, int32_t n, i
     mr_status status = bytes && takes_part && memory ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a plan");
     for (int32_t i = 0; i < n && status == MR_OK; i++) {
         takes_part[living[i]] = true;
-        memory[living[i]] = mr_session_cluster_rank(&s->cluster, living[i])->memory_bytes;
+        memory[living[i]] = session_spares_memory_of(s, living[i]);
     }
     if (status == MR_OK) {
         const mr_keep_wish wish = {.planner = s->facts.is_solved ? &planner : NULL,

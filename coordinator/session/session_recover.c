@@ -112,13 +112,13 @@ static bool may_go_on(mr_session *s, mr_job *job, mr_status status, const mr_err
     int32_t failed = mr_job_take_failed_rank(job);
     /* A timeout that no stage has reported: a rank lives and does not take its messages. */
     bool may_pass = status == MR_E_PROTOCOL || (status == MR_E_TIMEOUT && failed < 0);
-    if (may_pass && mr_restart_limit_take(&s->recovery.malformed, mr_clock_now_ns())) {
+    if (may_pass && mr_restart_limit_take(&s->recovery.restarts, mr_clock_now_ns())) {
         mr_output_warning("%s; the stages begin again", err->text);
         return true;
     }
-    /* The failure of a stage may follow from the loss of another one. */
+    /* The failure of a stage may follow from the loss of another one, but for a lack of memory. */
     bool is_of_one = is_of_host(status, s->is_loaded || mr_session_is_starved(s));
-    if ((status == MR_E_PEER_LOST || is_of_one) && has_new_loss(s, job))
+    if (status != MR_E_NO_MEMORY && (status == MR_E_PEER_LOST || is_of_one) && has_new_loss(s, job))
         return true;
     if (!is_of_one || failed < 0 || s->recovery.has_failed[failed])
         return false;
@@ -290,13 +290,13 @@ static void end_drain(mr_session *s, int32_t rank) {
     mr_mutex_unlock(&r->lock);
 }
 
-/* The present plan goes on. */
+/* The present plan goes on. A drain whose KV blocks are being copied was possible alone, and goes on, too. */
 static mr_status refuse_wishes(mr_session *s, const mr_err *why) {
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) {
         bool holds_layers = false;
         for (int32_t k = 0; k < s->plan.n_stages; k++)
             holds_layers = holds_layers || s->plan.stages[k].rank == i;
-        if (s->recovery.is_drained[i] && holds_layers) {
+        if (s->recovery.is_drained[i] && holds_layers && i != session_kv_ahead_from(s)) {
             end_drain(s, i);
             mr_output_warning("rank %" PRId32 " keeps its layers: %s", i, why->text);
         }
@@ -385,20 +385,10 @@ static mr_status change_plan(mr_session *s, mr_job *job, int32_t *ranks, bool *o
     *out_goes_on = status != MR_OK;
     if (status == MR_OK)
         return MR_OK;
-    session_kv_ahead_give_up(s);
+    if (session_kv_ahead_is_over(s))
+        session_kv_ahead_give_up(s);
     session_recut_refuse(s);
     return refuse_wishes(s, err);
-}
-
-static bool is_same_plan(const mr_plan *a, const mr_plan *b) {
-    bool same = a->n_stages == b->n_stages;
-    for (int32_t i = 0; i < a->n_stages && same; i++) {
-        const mr_plan_stage *x = &a->stages[i], *y = &b->stages[i];
-        same = x->rank == y->rank && x->first == y->first && x->last == y->last &&
-               x->device_layers == y->device_layers && x->host_experts == y->host_experts &&
-               x->device_experts == y->device_experts && x->cold_partitions == y->cold_partitions;
-    }
-    return same;
 }
 
 /* Changes the plan, and begins another epoch if there is a new plan. *out_goes_on: there is none, or an error that no
@@ -412,7 +402,7 @@ static mr_status move_on_purpose(mr_session *s, mr_job *job, int32_t *ranks, boo
     *out_goes_on = *out_goes_on || status != MR_OK;
     if (*out_goes_on)
         return status;
-    if (mr_job_has_epoch(job) && is_same_plan(&former, &s->plan) && former_blocks == s->n_kv_blocks) {
+    if (mr_job_has_epoch(job) && mr_plan_is_same(&former, &s->plan) && former_blocks == s->n_kv_blocks) {
         s->plan = former; /* with the ways that its stages have agreed on */
         session_kv_ahead_give_up(s);
         session_recut_refuse(s);

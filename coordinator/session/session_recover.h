@@ -12,9 +12,9 @@ MR_MUST_USE mr_status session_recovery_init(mr_session *s, mr_err *err);
 void session_recovery_deinit(mr_session *s);
 
 /* As mr_job_config.recover; ctx is the session. Losses that come while it works are met in the same call. A rank whose
- * stage fails gets no stage any more. After a malformed message the same ranks begin again, within a limit
- * (restart_limit.h). With MR_OK: grants the wishes of mr_session_drain, or warns that the other ranks cannot hold all
- * layers. */
+ * stage fails gets no stage any more. After a malformed message, or one that a living rank does not take, the same
+ * ranks begin again, within a limit (restart_limit.h). With MR_OK: grants the wishes of mr_session_drain, or warns that
+ * the other ranks cannot hold all layers. */
 MR_MUST_USE mr_status session_recover(void *ctx, mr_job *job, mr_status status, mr_err *err);
 /* Writes the ranks that may get a stage to out[n_ranks], in order. Returns how many there are. */
 int32_t session_recovery_ranks(const mr_session *s, int32_t *out);

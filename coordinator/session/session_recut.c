@@ -296,14 +296,6 @@ static void end_old_suspicions(mr_session *s, int64_t now_ns) {
 
 /* --- Looks ------------------------------------------------------------------------------------------------------- */
 
-static bool is_same(const mr_plan *a, const mr_plan *b) {
-    bool same = a->n_stages == b->n_stages;
-    for (int32_t i = 0; i < a->n_stages && same; i++)
-        same = a->stages[i].rank == b->stages[i].rank && a->stages[i].first == b->stages[i].first &&
-               a->stages[i].device_layers == b->stages[i].device_layers;
-    return same;
-}
-
 /* Whether all ranks of the plan are known well enough. */
 static bool all_known(const mr_session *s, int64_t now_ns) {
     for (int32_t i = 0; i < s->plan.n_stages; i++)
@@ -355,7 +347,7 @@ static mr_recut_offer look(mr_session *s) {
         int32_t n = session_recovery_ranks(s, ranks);
         mr_status status =
             n > 0 ? session_replan_propose(s, ranks, n, s->facts.planner.kv_tokens, plan, &ignored) : MR_E_NO_MEMORY;
-        offer = compare(s, status == MR_OK && !is_same(plan, &s->plan) ? plan : &s->plan);
+        offer = compare(s, status == MR_OK && !mr_plan_is_same(plan, &s->plan) ? plan : &s->plan);
     }
     mr_free(plan);
     mr_free(ranks);

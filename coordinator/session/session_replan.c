@@ -63,22 +63,27 @@ mr_status session_replan_solve(mr_session *s, const int32_t *living, int32_t n, 
     return status;
 }
 
-/* A plan of at most most_stages stages. */
-static mr_status propose(mr_session *s, const int32_t *living, int32_t n, int32_t most_stages, int64_t kv_tokens,
-                         mr_plan *out, mr_err *err) {
+/* The ranks that may get a stage, and what they are planned for. job is not needed to propose a plan. */
+typedef struct wanted {
+    const mr_job *job;
+    const int32_t *living;
+    int32_t n, most_stages;
+} wanted;
+
+static mr_status propose(mr_session *s, const wanted *w, int64_t kv_tokens, mr_plan *out, mr_err *err) {
     mr_plan plan = {0};
-    int32_t some[MR_MAX_STAGES], n_some = session_spares_leave_out(s, living, n, most_stages, some);
+    int32_t some[MR_MAX_STAGES], n_some = session_spares_leave_out(s, w->living, w->n, w->most_stages, some);
     mr_planner_config config = s->facts.planner;
     config.kv_tokens = kv_tokens;
     mr_status status = s->facts.is_solved ? session_replan_solve(s, some, n_some, kv_tokens, &plan, err)
                                           : mr_plan_balance(s->gguf, &s->info, n_some, &plan, err);
-    if (status == MR_E_NO_MEMORY && s->facts.is_solved && n_some < n) /* better no spare than no plan */
-        status = session_replan_solve(s, living, n, kv_tokens, &plan, err);
+    if (status == MR_E_NO_MEMORY && s->facts.is_solved && n_some < w->n) /* better no spare than no plan */
+        status = session_replan_solve(s, w->living, w->n, kv_tokens, &plan, err);
     if (status != MR_OK)
         return status;
     for (int32_t i = 0; i < plan.n_stages && !s->facts.is_solved; i++)
         plan.stages[i].rank = some[i];
-    status = session_layers_keep(s, living, n, kv_tokens, &plan, err);
+    status = session_layers_keep(s, w->living, w->n, kv_tokens, &plan, err);
     if (status == MR_OK && s->facts.known && !s->facts.is_solved)
         status = mr_planner_use_devices(&config, &plan, err);
     if (status == MR_OK)
@@ -88,21 +93,15 @@ static mr_status propose(mr_session *s, const int32_t *living, int32_t n, int32_
 
 mr_status session_replan_propose(mr_session *s, const int32_t *living, int32_t n, int64_t kv_tokens, mr_plan *out,
                                  mr_err *err) {
-    return propose(s, living, n, s->recovery.n_first_stages, kv_tokens, out, err);
+    const wanted w = {.living = living, .n = n, .most_stages = s->recovery.n_first_stages};
+    return propose(s, &w, kv_tokens, out, err);
 }
-
-/* The ranks that may get a stage, and what they are planned for. */
-typedef struct wanted {
-    const mr_job *job;
-    const int32_t *living;
-    int32_t n, most_stages;
-} wanted;
 
 /* Plans with room for kv_tokens tokens at least. */
 static mr_status choose_plan(mr_session *s, const wanted *w, int64_t kv_tokens, mr_err *err) {
     mr_plan plan;
     session_recut_learn(s);
-    mr_status status = propose(s, w->living, w->n, w->most_stages, kv_tokens, &plan, err);
+    mr_status status = propose(s, w, kv_tokens, &plan, err);
     if (status != MR_OK)
         return status;
     mr_planner_config config = s->facts.planner;

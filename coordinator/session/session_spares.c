@@ -41,8 +41,7 @@ static int32_t layers_held(const mr_session *s, int32_t rank) {
     return n;
 }
 
-/* 0: not known, which counts as most. */
-static uint64_t memory_of(const mr_session *s, int32_t rank) {
+uint64_t session_spares_memory_of(const mr_session *s, int32_t rank) {
     uint64_t bytes = mr_session_cluster_rank(&s->cluster, rank)->memory_bytes;
     return bytes > 0 ? bytes : UINT64_MAX;
 }
@@ -59,7 +58,7 @@ static bool is_less_wanted(const mr_session *s, int32_t a, int32_t b) {
         return stage_b;
     if (!stage_a && held_a != held_b)
         return held_a < held_b;
-    return stage_a || memory_of(s, a) <= memory_of(s, b);
+    return stage_a || session_spares_memory_of(s, a) <= session_spares_memory_of(s, b);
 }
 
 /* Removes one rank: the last one of those that are less than the others. */
@@ -128,19 +127,24 @@ static uint64_t room_at(const mr_session *s, int32_t rank) {
     return limit > 0 && limit < room ? limit : room;
 }
 
-/* Bytes that spares before this one, on the same host, were told to hold. */
-static uint64_t ordered_before(const mr_session *s, int32_t rank) {
+/* Bytes that a spare was told to hold. */
+static uint64_t ordered_by(const mr_session *s, int32_t rank) {
     size_t n = (size_t)s->info.n_layers + 1;
+    const bool *row = s->recovery.ordered + (size_t)rank * n;
+    uint64_t bytes = row[n - 1] ? mr_model_output_bytes(s->gguf) : 0;
+    for (int32_t l = 0; l < s->info.n_layers; l++)
+        bytes += row[l] ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;
+    return bytes;
+}
+
+/* The same of the spares below `before`, but not of this one, on the host of this one. */
+static uint64_t ordered_by_others(const mr_session *s, int32_t rank, int32_t before) {
+    const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, rank);
     uint64_t bytes = 0;
-    for (int32_t other = 0; other < rank; other++) {
-        const bool *row = s->recovery.ordered + (size_t)other * n;
-        if (!session_spares_is_one(s, other) ||
-            !share_memory(mr_session_cluster_rank(&s->cluster, other), mr_session_cluster_rank(&s->cluster, rank)))
-            continue;
-        for (int32_t l = 0; l < s->info.n_layers; l++)
-            bytes += row[l] ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;
-        bytes += row[n - 1] ? mr_model_output_bytes(s->gguf) : 0;
-    }
+    for (int32_t other = 0; other < before; other++)
+        if (other != rank && session_spares_is_one(s, other) &&
+            share_memory(mr_session_cluster_rank(&s->cluster, other), info))
+            bytes += ordered_by(s, other);
     return bytes;
 }
 
@@ -148,7 +152,7 @@ static uint64_t ordered_before(const mr_session *s, int32_t rank) {
  * Returns how many there are. */
 static int32_t choose_stages(const mr_session *s, int32_t rank, int32_t number, mr_plan_stage *out) {
     bool takes[MR_MAX_STAGES] = {false};
-    uint64_t room = room_at(s, rank), before = ordered_before(s, rank);
+    uint64_t room = room_at(s, rank), before = ordered_by_others(s, rank, rank);
     bool is_known = room != UINT64_MAX;
     int32_t n = 0, n_stages = s->plan.n_stages;
     room -= before < room ? before : room;
@@ -196,14 +200,24 @@ static void prepare(mr_session *s, int32_t rank, int32_t number, mr_plan *wanted
         mr_output_warning("rank %" PRId32 " holds no layers as a spare: %s", rank, err.text);
 }
 
-bool session_spares_has_room(const mr_session *s, int32_t rank) {
+/* Bytes of the layers that a rank holds beside those of its stage. */
+static uint64_t held_beside(const mr_session *s, int32_t rank) {
     const mr_plan_stage *stage = session_layers_stage(s, rank);
     const bool *row = session_layers_row(s, rank);
-    uint64_t room = room_at(s, rank), bytes = ordered_before(s, rank);
+    uint64_t bytes = row[s->info.n_layers] && stage->last < s->info.n_layers ? mr_model_output_bytes(s->gguf) : 0;
     for (int32_t l = 0; l < s->info.n_layers; l++)
-        bytes += row[l] && !(l >= stage->first && l < stage->last) ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;
-    bytes += row[s->info.n_layers] && stage->last < s->info.n_layers ? mr_model_output_bytes(s->gguf) : 0;
-    return bytes <= room;
+        bytes += row[l] && (l < stage->first || l >= stage->last) ? mr_model_layer_bytes(s->gguf, &s->info, l) : 0;
+    return bytes;
+}
+
+bool session_spares_has_room(const mr_session *s, int32_t rank, int32_t from) {
+    const mr_rank_info *info = mr_session_cluster_rank(&s->cluster, rank);
+    const mr_stage_sizes *z = &s->sizes[session_layers_stage(s, rank) - s->plan.stages];
+    uint64_t own = z->weight_bytes + z->kv_bytes + z->work_bytes, beside = held_beside(s, rank);
+    uint64_t limit = (uint64_t)mr_options_number(s->options, MR_OPTION_MEM);
+    bool is_from_here = share_memory(info, mr_session_cluster_rank(&s->cluster, from)); /* its stage still runs */
+    uint64_t others = beside + ordered_by_others(s, rank, s->cluster.n_ranks) + (is_from_here ? own : 0);
+    return others <= room_at(s, rank) && (limit == 0 || own + beside <= limit);
 }
 
 void session_spares_prepare(mr_session *s) {

@@ -17,8 +17,11 @@ MR_MUST_USE mr_status session_spares_solve(mr_session *s, mr_err *err);
  * stay, then come those that hold most layers, then those with most memory. With a solved plan and without --spares,
  * all may get one. Returns how many there are. */
 int32_t session_spares_leave_out(const mr_session *s, const int32_t *living, int32_t n, int32_t most, int32_t *out);
-/* Whether a rank that has a stage in the session's plan has room for its KV blocks beside all layers that it holds. */
-bool session_spares_has_room(const mr_session *s, int32_t rank);
+/* Free memory of a rank's host, by its latest word; UINT64_MAX: not known, which counts as most. */
+uint64_t session_spares_memory_of(const mr_session *s, int32_t rank);
+/* Whether a rank that has a stage in the session's plan has room for it beside all other layers that it holds, while
+ * the stage still runs on rank `from`. */
+bool session_spares_has_room(const mr_session *s, int32_t rank, int32_t from);
 /* Whether a rank is a spare in the present plan: it lives, has no stage, and may get one. */
 bool session_spares_is_one(const mr_session *s, int32_t rank);
 /* Tells every spare which layers to hold: as many of the stages as its free memory has room for. */

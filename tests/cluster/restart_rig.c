@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "tests/support/test.h"
 
-enum { MAX_REQUESTS = 1024, PATIENCE_S = 30, MOST_EPOCHS = N_RANKS };
+enum { MAX_REQUESTS = 1024, PATIENCE_S = 120, MOST_EPOCHS = N_RANKS };
 
 static job_model model;
 

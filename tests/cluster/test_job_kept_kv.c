@@ -75,7 +75,7 @@ static mr_epoch_config next_epoch_with_kv(restart_rig *r, const kv_copy *copy, m
 
 /* KV blocks go along, so that of each text at most its last, partial block is computed again. Rank i has a device with
  * memory of its own if bit i of devices is set. */
-static void keep_blocks(unsigned devices) {
+static int32_t keep_blocks(unsigned devices) {
     static heard h;
     restart_rig r;
     mr_epoch_kv kv;
@@ -113,26 +113,20 @@ static void keep_blocks(unsigned devices) {
                   (int)n_ahead);
     assert_true(n_kept > 0);
     restart_rig_stop(&r);
+    return n_ahead;
 }
 
+/* From CPU to CPU, from device to device, and between a device and a CPU. How many steps run before a copy depends on
+ * the machine, but not so much that no block is whole in any of the runs. */
 static void test_kept_blocks(void **state) {
     (void)state;
-    keep_blocks(0);
-}
-
-/* From device to device, and between a device and a CPU. */
-static void test_kept_blocks_of_devices(void **state) {
-    (void)state;
-    keep_blocks(~0u);
-    keep_blocks(0xa);
-    keep_blocks(0x4);
+    assert_true(keep_blocks(0) + keep_blocks(~0u) + keep_blocks(0xa) + keep_blocks(0x4) > 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(restart_rig_test_undisturbed), /* first: the others compare with its results */
         cmocka_unit_test(test_kept_blocks),
-        cmocka_unit_test(test_kept_blocks_of_devices),
     };
     return cmocka_run_group_tests(tests, restart_rig_setup, restart_rig_teardown);
 }

@@ -140,7 +140,7 @@ static void check_who_stays(const run *r) {
     for (int32_t i = 0; i < r->former.n_stages && !s->facts.is_solved && !has_little; i++) {
         int32_t at = r->former.stages[i].rank;
         bool may = !net_is_gone(r->net, at) && !net_lifeline_has_ended(r->net, at) && !s->recovery.has_failed[at] &&
-                   !s->recovery.is_drained[at];
+                   !s->recovery.is_drained[at] && !r->was_to_leave[at];
         if (may && !session_layers_stage(s, at))
             world_fail(r->world, "rank %d has lost its stage without a reason", (int)at);
     }
@@ -148,9 +148,11 @@ static void check_who_stays(const run *r) {
 
 static void note_recovery(void *ctx, bool begins) {
     run *r = ctx;
-    if (begins)
+    if (begins) {
         r->former = r->session.plan;
-    else if (r->session.job && mr_job_has_epoch(r->session.job))
+        for (int32_t i = 0; i < r->world->n_ranks; i++)
+            r->was_to_leave[i] = r->session.recovery.is_on && atomic_load(&r->session.recovery.wishes[i]);
+    } else if (r->session.job && mr_job_has_epoch(r->session.job))
         check_who_stays(r);
     if (!begins && r->session.job && mr_job_has_epoch(r->session.job)) {
         if (mr_job_get_stats(r->session.job).n_kept_blocks > 0) {

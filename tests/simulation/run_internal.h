@@ -31,6 +31,7 @@ typedef struct run {
     bool gives_up[SCENARIO_REQUESTS]; /* the client cancels at the next turn */
     faults faults;
     mr_plan former;                       /* before the latest recovery */
+    bool was_to_leave[WORLD_MAX_RANKS];   /* drained then, or about to be */
     int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
     int64_t job_fails_at;                 /* the allocation of the coordinator that fails; -1: none */
     uint64_t n_job_allocs;

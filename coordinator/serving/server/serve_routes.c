@@ -141,10 +141,10 @@ static json_t *plan_json(mr_serve *s) {
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
-        if (c->recovery.is_on && strcmp(mr_session_rank_state(c, i), "drained") == 0)
+        const char *state = c->recovery.is_on ? mr_session_rank_state(c, i) : "";
+        if (strcmp(state, "drained") == 0)
             json_array_append_new(drained, json_integer(i));
-        if (c->recovery.is_on)
-            json_array_append_new(states, json_string(mr_session_rank_state(c, i)));
+        json_array_append_new(states, json_string(state));
         if (session_spares_is_one(c, i))
             json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
     }
