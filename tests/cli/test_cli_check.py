@@ -89,13 +89,13 @@ class Check(unittest.TestCase):
 
     def test_default(self):
         calls, lines = self.check()
-        self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", "")])
+        self.assertEqual([c[:5] for c in calls], [("release", "", "4", "", "")])
         self.assertTrue(calls[0][5].endswith(" --timeout 600 -LE minutes"), calls)
         self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 8")
 
     def test_all(self):
         calls, lines = self.check("--all")
-        self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", ""), ("clang", "", "4", "", ""),
+        self.assertEqual([c[:5] for c in calls], [("release", "", "2", "", ""), ("clang", "", "4", "", ""),
                                                   ("asan", "", "12", "", ""), ("tsan", "", "12", "", "")])
         self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 30")
 
