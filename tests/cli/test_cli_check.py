@@ -95,7 +95,7 @@ class Check(unittest.TestCase):
 
     def test_all(self):
         calls, lines = self.check("--all")
-        self.assertEqual([c[:5] for c in calls], [("release", "", "2", "", ""), ("clang", "", "4", "", ""),
+        self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", ""), ("clang", "", "4", "", ""),
                                                   ("asan", "", "12", "", ""), ("tsan", "", "12", "", "")])
         self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 30")
 

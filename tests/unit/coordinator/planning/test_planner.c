@@ -84,17 +84,26 @@ static void test_prediction(void **state) {
     check_predictions(false);
 }
 
+/* Of a shorter run. The cluster is drawn all the same, so that later tests have the same ones. */
+static bool is_left_out(int i) {
+    return i % share_get() != 0;
+}
+
 static void test_against_all(void **state) {
     (void)state;
     static cluster c;
-    for (int i = 0; i < N_CLUSTERS; i += share_get()) {
+    for (int i = 0; i < N_CLUSTERS; i++) {
         cluster_random(&c, random_int(1, 4), random_int(1, 7), i % 3 == 0);
+        if (is_left_out(i))
+            continue;
         compare_with_all(&c, "throughput", i, 0.003);
         c.config.objective = MR_OBJECTIVE_LATENCY;
         compare_with_all(&c, "latency", i, 0.003);
     }
-    for (int i = 0; i < N_CLUSTERS / 10; i += share_get()) {
+    for (int i = 0; i < N_CLUSTERS / 10; i++) {
         cluster_random(&c, 5, 8, false);
+        if (is_left_out(i))
+            continue;
         compare_with_all(&c, "five ranks", i, 0.003);
     }
 }
