@@ -66,7 +66,7 @@ static void expect_bytes_refused(const uint8_t *data, size_t bytes, const char *
     mr_err err = {0};
     Millrace__Control *c = NULL;
     assert_int_equal(mr_msg_unpack_control(data, bytes, &sample_limits, sample_arena(), &c, &err), MR_E_PROTOCOL);
-    expect_text(&err, words);
+    expect_error_text(&err, words);
     assert_null(c);
 }
 
@@ -99,7 +99,7 @@ static void test_pack_that_does_not_fit(void **state) {
     assert_non_null(exact);
     for (size_t capacity = 0; capacity < s.bytes; capacity++)
         assert_int_equal(mr_msg_pack(&s.control.base, exact, capacity, &bytes, &err), MR_E_TOO_LONG);
-    expect_text(&err, "Control message of ");
+    expect_error_text(&err, "Control message of ");
     assert_int_equal(bytes, 77);
     assert_int_equal(exact[0], 0);
     assert_int_equal(mr_msg_pack(&s.control.base, exact, s.bytes, &bytes, NULL), MR_OK);
@@ -129,7 +129,7 @@ static void test_every_arena_size(void **state) {
         } else {
             assert_false(fitted);
             assert_int_equal(status, MR_E_PROTOCOL);
-            expect_text(&err, "needs more than ");
+            expect_error_text(&err, "needs more than ");
         }
     }
     assert_true(fitted);

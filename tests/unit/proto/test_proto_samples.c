@@ -425,7 +425,7 @@ mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_are
     return mr_msg_unpack_report(s->packed, s->bytes, l, a, out, err);
 }
 
-void expect_text(const mr_err *err, const char *words) {
+void expect_error_text(const mr_err *err, const char *words) {
     if (!strstr(err->text, words))
         fail_msg("\"%s\" does not say \"%s\"", err->text, words);
 }
@@ -437,7 +437,7 @@ void expect_refused(samples *s, message which, const char *words) {
     assert_int_equal(unpack(s, which, &sample_limits, sample_arena(), &out, &err), MR_E_PROTOCOL);
     assert_int_equal(err.status, MR_E_PROTOCOL);
     assert_ptr_equal(out, s);
-    expect_text(&err, words);
+    expect_error_text(&err, words);
     assert_int_equal(unpack(s, which, &sample_limits, sample_arena(), &out, NULL), MR_E_PROTOCOL);
 }
 

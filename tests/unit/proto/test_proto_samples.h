@@ -93,7 +93,7 @@ mr_arena *sample_arena(void);
 /* Into s->packed. */
 void pack(samples *s, message which);
 mr_status unpack(const samples *s, message which, const mr_msg_limits *l, mr_arena *a, void *out, mr_err *err);
-void expect_text(const mr_err *err, const char *words);
+void expect_error_text(const mr_err *err, const char *words);
 /* Packs and unpacks under sample_limits. */
 void expect_refused(samples *s, message which, const char *words);
 void expect_accepted(samples *s, message which);
