@@ -81,6 +81,10 @@ class Random(Case):
         os.kill(pid, number)
         print("%s: %.1f s" % (what, self.check_ends(job, rank, since, what)), flush=True)
 
+    def test_rank_0_stops_before_others_know_it(self):
+        for delay in (0, 0.02, 0.08):
+            self.fault(signal.SIGSTOP, 0, delay)
+
     def test_moments(self):
         seed = random.randrange(1 << 32)
         print("seed", seed)
