@@ -76,7 +76,7 @@ class Check(unittest.TestCase):
 
     def check(self, *args, isas="scalar, avx2, avx512", fails_with="none", untidy="none", status=0):
         """Runs deploy/check. Returns for each run of ctest (build, instruction set, share, long, soak, arguments), and
-        the lines of the summary."""
+        the lines of the summary. The runs of tests over mpirun go to self.mpirun: they run beside the others."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") and k != "CI"}
         env.update(PATH=self.path("bin") + ":" + env["PATH"], CALLS=self.path("calls"), ISAS=isas,
                    FAILS_WITH=fails_with, UNTIDY=untidy, MILLRACE_TEST_PYTHON=sys.executable)
@@ -85,25 +85,31 @@ class Check(unittest.TestCase):
         self.assertEqual(done.returncode, status, (done.stdout, done.stderr))
         with open(self.path("calls"), encoding="utf-8") as f:
             calls = [tuple(line.rstrip("\n").split("|", 5)) for line in f]
-        return calls, done.stdout.decode().partition("== summary")[2].splitlines()
+        self.mpirun = [c for c in calls if " -L ^mpirun$" in c[5]]
+        return ([c for c in calls if c not in self.mpirun],
+                done.stdout.decode().partition("== summary")[2].splitlines())
 
     def test_default(self):
         calls, lines = self.check()
         self.assertEqual([c[:5] for c in calls], [("release", "", "4", "", "")])
-        self.assertTrue(calls[0][5].endswith(" --timeout 600 -LE minutes"), calls)
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 8")
+        self.assertTrue(calls[0][5].endswith(" --timeout 600 -LE minutes|mpirun --no-tests=error -j 2"), calls)
+        self.assertEqual([c[:5] for c in self.mpirun], [("release", "", "4", "", "")])
+        self.assertTrue(self.mpirun[0][5].endswith(" --timeout 600 -j 1 -L ^mpirun$ -LE minutes"), self.mpirun)
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 15")
 
     def test_all(self):
         calls, lines = self.check("--all")
         self.assertEqual([c[:5] for c in calls], [("release", "", "1", "", ""), ("clang", "", "4", "", ""),
                                                   ("asan", "", "12", "", ""), ("tsan", "", "12", "", "")])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 30")
+        self.assertEqual([c[:3] for c in self.mpirun], [("release", "", "1"), ("clang", "", "4"), ("asan", "", "12"),
+                                                        ("tsan", "", "12")])
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 58")
 
     def test_clang_tidy_finds_mistakes(self):
         _, lines = self.check("--all", untidy="bad.c", status=1)
         self.assertRegex("\n".join(lines), r"(?m)^tidy     2 files, 1 findings, in \d+ s$")
         self.assertIn("FAILED   clang: clang-tidy", lines)
-        self.assertEqual(lines[-1], "96% tests passed, 1 tests failed out of 30")
+        self.assertEqual(lines[-1], "98% tests passed, 1 tests failed out of 58")
 
     def test_long(self):
         calls, lines = self.check("--long")
@@ -112,18 +118,18 @@ class Check(unittest.TestCase):
             ("release", "avx2", "12", "0", "60"), ("clang", "", "1", "1", "600"), ("asan", "", "1", "1", "600"),
             ("tsan", "", "1", "1", "600")])
         for call in calls:
-            end = " --timeout 14400 -LE slow|minutes|mpi" if call[1] else " --timeout 14400"
-            self.assertTrue(call[5].endswith(end), call)
+            end = "-LE slow|minutes|mpi" if call[1] else "-LE mpirun"
+            self.assertTrue(call[5].endswith(" --timeout 14400 " + end + " --no-tests=error -j 2"), call)
         self.assertEqual([line.split(";")[0].split(", built")[0] for line in lines if "; tests: " in line], [
             "release  clang 99", "release, scalar the same build", "release, avx2 the same build", "clang    clang 99",
-            "asan     clang 99", "tsan     clang 99"])
-        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 44")
+            "asan     clang 99", "tsan     clang 99", *("%s, mpirun the same build" % c[0] for c in self.mpirun)])
+        self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 72")
 
     def test_an_instruction_set_fails(self):
         calls, lines = self.check("--long", fails_with="avx2", status=1)
         self.assertEqual(len(calls), 6)
         self.assertIn("FAILED   release, avx2: test_stage", lines)
-        self.assertEqual(lines[-1], "97% tests passed, 1 tests failed out of 44")
+        self.assertEqual(lines[-1], "98% tests passed, 1 tests failed out of 72")
 
     def test_one_instruction_set(self):
         calls, _ = self.check("--long", isas="scalar")
