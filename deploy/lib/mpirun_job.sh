@@ -240,6 +240,16 @@ watch_job() {
     done
 }
 
+# Whether millrace or mpirun has said why the job ended. With recovery, once rank 0 has started, the reason need not be
+# what mpirun says.
+is_error_known() {
+    if [[ $recovery == yes && -e $MILLRACE_STATUS_FILE.pid ]]; then
+        grep -q '^millrace: error: ' "$folder/errors" 2>/dev/null
+    else
+        [[ -s $folder/errors ]]
+    fi
+}
+
 # Sets status. That of mpirun, which is that of the first rank that failed, does not count after a signal, where mpirun
 # was told to overlook failures or to end the job, nor where it is 0 but rank 0 did not say so: Open MPI 5 does that for
 # a lost host. Then the status of rank 0 counts.
@@ -250,7 +260,7 @@ find_status() {
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
     if ((mpirun_status == 128 + 11 && ! asked_ms)) && ! grep -q '^millrace: error: ' "$folder/errors" 2>/dev/null; then
         say "error: mpirun itself has crashed while it ended the job" "a rank was killed, or a host was lost"
-    elif [[ $failed == yes || -s $folder/errors || ($recovery == no && $started == no) ]]; then
+    elif [[ $failed == yes || ($recovery == no && $started == no) ]] || is_error_known; then
         :
     elif ((asked_ms && ${answer:-0})) && [[ ! $caught ]]; then
         say "error: rank 0 has failed with status $answer, and mpirun did not pass on why"
