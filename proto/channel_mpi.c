@@ -27,9 +27,12 @@ enum {
 };
 /* How the owner waits. The owner spins for IDLE_AFTER_NS after its last work, then sleeps. If threads share cores, the
  * owner sleeps after SHARED_SPIN_NS for 1 / SHARED_SLEEP_SHARE of the time that it has waited so far, at most for
- * SHARED_SLEEP_NS, so that a message is not late for its step. */
+ * SHARED_SLEEP_NS, so that a message is not late for its step. A yield that takes longer than LOST_NS has given the
+ * core to another program: for CROWDED_NS the owner then sleeps for CROWDED_SLEEP_NS in place of a yield, as a thread
+ * that wakes up gets a core earlier than one that has yielded. */
 static const int64_t IDLE_AFTER_NS = MR_NS_PER_S, IDLE_SLEEP_NS = 5 * MR_NS_PER_MS, SHARED_SPIN_NS = 50000,
-                     SHARED_SLEEP_NS = MR_NS_PER_MS / 2, OWNER_PATIENCE_NS = 2 * MR_NS_PER_S;
+                     SHARED_SLEEP_NS = MR_NS_PER_MS / 2, LOST_NS = MR_NS_PER_MS, CROWDED_NS = 20 * MR_NS_PER_MS,
+                     CROWDED_SLEEP_NS = 10000, OWNER_PATIENCE_NS = 2 * MR_NS_PER_S;
 enum { SHARED_SLEEP_SHARE = 8 };
 
 typedef enum request_state {
@@ -99,9 +102,10 @@ struct mr_mpi {
     int *done_idx;
     MPI_Status *done_status;
     int n_active;
-    int n_lost;         /* lost ranks whose requests have been ended */
-    int64_t busy_ns;    /* time of the last work */
-    char byte_too_many; /* see receive_from_self */
+    int n_lost;               /* lost ranks whose requests have been ended */
+    int64_t busy_ns;          /* time of the last work */
+    int64_t crowded_until_ns; /* until then, the owner does not yield, but sleeps */
+    char byte_too_many;       /* see receive_from_self */
 };
 
 /* --- Requests ---------------------------------------------------------------------------------------------------- */
@@ -380,10 +384,16 @@ static void relax(mr_mpi *m, int64_t start_ns, int64_t now_ns, int64_t deadline_
         pause = waited / SHARED_SLEEP_SHARE < SHARED_SLEEP_NS ? waited / SHARED_SLEEP_SHARE : SHARED_SLEEP_NS;
     if (now_ns - m->busy_ns > IDLE_AFTER_NS)
         pause = IDLE_SLEEP_NS;
-    if (pause == 0)
+    if (pause < CROWDED_SLEEP_NS && now_ns < m->crowded_until_ns)
+        pause = CROWDED_SLEEP_NS;
+    if (pause == 0) {
         sched_yield();
-    else
+        int64_t then_ns = mr_clock_now_ns();
+        if (then_ns - now_ns > LOST_NS)
+            m->crowded_until_ns = then_ns + CROWDED_NS;
+    } else {
         sleep_for(m, deadline_ns - now_ns < pause ? deadline_ns : now_ns + pause);
+    }
 }
 
 /* --- Channels ---------------------------------------------------------------------------------------------------- */
@@ -764,14 +774,21 @@ static mr_status meet(mr_mpi *m, mr_err *err) {
     return code == MPI_SUCCESS ? MR_OK : meeting_failed(m, code, err);
 }
 
-/* Makes Open MPI copy messages, unless the user has set the variables. When Open MPI copies, it compares the length of
- * a message with the buffer of the receive. When one process writes or reads the memory of another process, Open MPI
- * does not compare, and a large message that is too long overruns the buffer (4.1.4: shared memory with CMA, TCP with
- * put). Measured for 16 KiB and 1 MiB between two ranks of one host: shared memory 4.5 and 105 us, with CMA 15 and 136;
- * TCP over loopback 13 and 292 us, with put 9 and 148. */
+/* Sets variables of Open MPI, unless the user has set them.
+ *
+ * Open MPI copies messages. When Open MPI copies, it compares the length of a message with the buffer of the receive.
+ * When one process writes or reads the memory of another process, Open MPI does not compare, and a large message that
+ * is too long overruns the buffer (4.1.4: shared memory with CMA, TCP with put). Measured for 16 KiB and 1 MiB between
+ * two ranks of one host: shared memory 4.5 and 105 us, with CMA 15 and 136; TCP over loopback 13 and 292 us, with put 9
+ * and 148.
+ *
+ * Open MPI does not yield the core after each look for messages, as it does where there are more ranks than cores: the
+ * owner yields or sleeps itself. On a busy machine, the yields of Open MPI took most of the time: with two busy
+ * processes on two cores, three ranks decoded 36 tokens of the demo model in a second, and 600 without them. */
 void mr_mpi_prepare(void) {
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", false);
     setenv("OMPI_MCA_btl_tcp_flags", "send,inplace,need-ack,need-csum,hetero-rdma", false);
+    setenv("OMPI_MCA_mpi_yield_when_idle", "0", false);
 }
 
 static mr_status init_mpi(mr_mpi *m, mr_err *err) {

@@ -6,6 +6,7 @@ bench` in alternating runs, beside busy processes, which the script starts and e
   compare_threads.py --busy 4                          # the demo model
   compare_threads.py --busy 4 --model random-q4_k.gguf
   compare_threads.py --rounds 7 --program build/release/bin/millrace --other old/millrace
+  compare_threads.py --busy 2 --ranks 3 --threads 1 --other old/millrace
 
 Each round runs the default, then each number of --threads. A line has the medians, and the median over the rounds of
 the ratio of the default to the best fixed number (the number with the best median). With --other, each round also
@@ -24,8 +25,10 @@ SPIN = "import os, sys\np = os.getppid()\nwhile os.getppid() == p:\n    for _ in
 def run(program, a, threads):
     """Tokens per second of each test, by its name."""
     model = [a.model] if a.model else ["--demo"]
-    command = [program, "bench", *model, "--json", "--log-level", "error", "-p", a.prefill, "-n", a.decode, "-b",
-               a.batch, "-r", str(a.repeat), *(["-t", threads] if threads else [])]
+    launcher = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(a.ranks)]
+    command = [*(launcher + ["-x", "MILLRACE_MEASURE=off"] if a.ranks > 1 else []), program, "bench", *model, "--json",
+               "--log-level", "error", "-p", a.prefill, "-n", a.decode, "-b", a.batch, "-r", str(a.repeat),
+               *(["-t", threads] if threads else [])]
     out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     found = {}
     for t in json.loads(out):
@@ -53,6 +56,7 @@ def main():
     p.add_argument("--other", help="another build")
     p.add_argument("--model", help="default: the demo model")
     p.add_argument("--busy", type=int, default=0, help="processes that compute beside it (default 0)")
+    p.add_argument("--ranks", type=int, default=1, help="over mpirun, on this host, with equal stages (default 1: without mpirun)")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--repeat", type=int, default=8, help="of each test in a round")
@@ -68,7 +72,7 @@ def main():
             b.kill()
             b.wait()
     fixed = [f"-t {n}" for n in a.threads.split(",")]
-    print(f"{a.model or 'demo'}, {a.busy} busy processes, load {os.getloadavg()[0]:.1f}, {a.rounds} rounds; tokens/s")
+    print(f"{a.model or 'demo'}, {a.ranks} ranks, {a.busy} busy processes, load {os.getloadavg()[0]:.1f}, {a.rounds} rounds; tokens/s")
     for test, default in found["default"].items():
         best = max(fixed, key=lambda name: statistics.median(found[name][test]))
         ratio = statistics.median(d / b for d, b in zip(default, found[best][test]))
