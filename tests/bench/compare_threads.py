@@ -56,7 +56,8 @@ def main():
     p.add_argument("--other", help="another build")
     p.add_argument("--model", help="default: the demo model")
     p.add_argument("--busy", type=int, default=0, help="processes that compute beside it (default 0)")
-    p.add_argument("--ranks", type=int, default=1, help="over mpirun, on this host, with equal stages (default 1: without mpirun)")
+    p.add_argument("--ranks", type=int, default=1,
+                   help="over mpirun, on this host, with equal stages (default 1: without mpirun)")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--repeat", type=int, default=8, help="of each test in a round")
@@ -72,7 +73,8 @@ def main():
             b.kill()
             b.wait()
     fixed = [f"-t {n}" for n in a.threads.split(",")]
-    print(f"{a.model or 'demo'}, {a.ranks} ranks, {a.busy} busy processes, load {os.getloadavg()[0]:.1f}, {a.rounds} rounds; tokens/s")
+    print(f"{a.model or 'demo'}, {a.ranks} ranks, {a.busy} busy processes, load {os.getloadavg()[0]:.1f}, "
+          f"{a.rounds} rounds; tokens/s")
     for test, default in found["default"].items():
         best = max(fixed, key=lambda name: statistics.median(found[name][test]))
         ratio = statistics.median(d / b for d, b in zip(default, found[best][test]))

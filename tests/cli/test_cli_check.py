@@ -28,6 +28,9 @@ esac
 CTEST = """#!/bin/sh
 printf '%s|%s|%s|%s|%s|%s\\n' "${PWD##*/}" "$MILLRACE_CPU_ISA" "$MILLRACE_TEST_SHARE" "$MILLRACE_TEST_LONG" \\
     "$MILLRACE_SOAK_S" "$*" >>"$CALLS"
+case "$* " in
+*" -L ^mpirun$ "*) [ ! "$NO_MPIRUN" ] || { echo "No tests were found!!!" && exit 0; } ;;
+esac
 if [ "$MILLRACE_CPU_ISA" = "$FAILS_WITH" ]; then
     echo "1/7 Test #3: test_stage ...***Failed  0.10 sec"
     echo "86% tests passed, 1 tests failed out of 7"
@@ -74,12 +77,12 @@ class Check(unittest.TestCase):
         with open(self.path(name), "w", encoding="utf-8") as f:
             f.write(text)
 
-    def check(self, *args, isas="scalar, avx2, avx512", fails_with="none", untidy="none", status=0):
+    def check(self, *args, isas="scalar, avx2, avx512", fails_with="none", untidy="none", no_mpirun="", status=0):
         """Runs deploy/check. Returns for each run of ctest (build, instruction set, share, long, soak, arguments), and
         the lines of the summary. The runs of tests over mpirun go to self.mpirun: they run beside the others."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_") and k != "CI"}
         env.update(PATH=self.path("bin") + ":" + env["PATH"], CALLS=self.path("calls"), ISAS=isas,
-                   FAILS_WITH=fails_with, UNTIDY=untidy, MILLRACE_TEST_PYTHON=sys.executable)
+                   FAILS_WITH=fails_with, UNTIDY=untidy, NO_MPIRUN=no_mpirun, MILLRACE_TEST_PYTHON=sys.executable)
         done = subprocess.run([self.path("deploy/check"), *args], capture_output=True, env=env, timeout=120,
                               check=False)
         self.assertEqual(done.returncode, status, (done.stdout, done.stderr))
@@ -104,6 +107,12 @@ class Check(unittest.TestCase):
         self.assertEqual([c[:3] for c in self.mpirun], [("release", "", "1"), ("clang", "", "4"), ("asan", "", "12"),
                                                         ("tsan", "", "12")])
         self.assertEqual(lines[-1], "100% tests passed, 0 tests failed out of 58")
+
+    def test_the_release_has_tests_over_mpirun(self):
+        _, lines = self.check("--all", no_mpirun="1", status=1)
+        self.assertEqual([line for line in lines if line.startswith("FAILED")],
+                         ["FAILED   release, mpirun: ctest itself"])
+        self.assertEqual(lines[-1], "96% tests passed, 1 tests failed out of 31")
 
     def test_clang_tidy_finds_mistakes(self):
         _, lines = self.check("--all", untidy="bad.c", status=1)

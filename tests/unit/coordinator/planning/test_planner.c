@@ -333,11 +333,11 @@ static void test_slow_positions(void **state) {
         c.ranks[r].position_s[1] = 5e-7 + 4 * 1e-4 / 1000; /* at 1,000 positions a layer takes 5 times as long */
     }
     c.config.depth = 1000;
-    compare_with_all(&c, "positions", 0, 0.001);
+    compare_with_all(&c, "positions", 0, 1e-6);
     solve(&c, &plan);
     assert_in_range(plan.stages[0].last, 41, 43); /* 48 of 145 */
     c.facts.window[1] = 1;                        /* a row of these layers sees itself only */
-    compare_with_all(&c, "windows", 0, 0.001);
+    compare_with_all(&c, "windows", 0, 1e-6);
     solve(&c, &plan);
     assert_in_range(plan.stages[0].last, 16, 18); /* a third of 40 layers of twice the time, and 21 */
 }
