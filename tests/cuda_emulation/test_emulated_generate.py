@@ -109,7 +109,7 @@ class Generate(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("MILLRACE_TEST_RANKS"), "no ranks over mpirun in this build")
     def test_ranks(self):
-        done = run_ranks(2, [*GENERATE, *CUDA], program=[EMULATED_BIN], timeout=LIMIT_S,
+        done = run_ranks(2, [*GENERATE, *CUDA, "--stages", "2"], program=[EMULATED_BIN], timeout=LIMIT_S,
                          env={"MILLRACE_MEASURE": "auto", "MILLRACE_CACHE_DIR": FOLDER.name,
                               "EMULATED_CUDA": "n_devices=2"})
         self.assertEqual((done.status, done.left), (0, []), str(done))
