@@ -171,7 +171,8 @@ class Cluster:
         self.n, self.hosts, self.report, self.life, self.is_down = a.ranks, hosts, report, 0, True
         self.port = free_port()
         args = ["serve", DEMO, "--port", str(self.port), "--threads", "1", "--spares", str(a.spares), "--ctx", "2048"]
-        self.job = Job(None if hosts else a.ranks, args, hosts=hosts, launcher=[WRAPPER], program=[],
+        launcher = [WRAPPER, "--restarts", "1000"]  # rank 0 is killed more often than anybody's rank 0
+        self.job = Job(None if hosts else a.ranks, args, hosts=hosts, launcher=launcher, program=[],
                        env={"MILLRACE_BIN": program_path()})
         self.lost, self.holders = set(), set()  # ranks; the second ones hold layers
         self.tail = collections.deque(maxlen=40)
