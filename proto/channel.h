@@ -57,6 +57,7 @@ typedef struct mr_channel_ops {
     mr_status (*wait)(mr_channel *ch, int64_t deadline_ns, mr_err *err);
     void (*progress)(mr_channel *ch); /* NULL: nothing to do */
     void (*wake)(mr_channel *ch);
+    void (*peer_gone)(mr_channel *ch, int32_t peer); /* NULL: nothing to do */
     /* NULL: peers have numbers only. */
     void (*peer_name)(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]);
     void (*destroy)(mr_channel *ch);
@@ -101,6 +102,12 @@ MR_MUST_USE static inline mr_status mr_channel_test(mr_channel *ch, mr_channel_r
  * mr_channel_free_later. */
 static inline bool mr_channel_cancel(mr_channel *ch, mr_channel_request request) {
     return request ? ch->ops->cancel(ch, request) : true;
+}
+/* The caller knows from elsewhere that a peer is gone for good: what waits to be sent to it may be thrown away, and its
+ * end of the connection is not listened to any more. Cancel the requests of the peer all the same. */
+static inline void mr_channel_peer_gone(mr_channel *ch, int32_t peer) {
+    if (ch->ops->peer_gone)
+        ch->ops->peer_gone(ch, peer);
 }
 /* After mr_channel_cancel has refused some of requests[n], whose buffers are in block[bytes]: frees the block (mr_free)
  * as soon as none of them uses it. The block stays until the process ends if the peer is lost. Allocates. */

@@ -16,9 +16,11 @@
 #include <string.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
 #include "proto/mpi_sinks.h"
+#include "proto/mpi_sockets.h"
 
 enum {
     MAX_REQUESTS = 1 << 20,
@@ -80,9 +82,12 @@ struct mr_mpi {
     mr_mpi_config config;
     int rank, n_ranks;
     mr_mpi_card *cards; /* [n_ranks] */
+    mr_mpi_door door;   /* of this rank */
+    mr_mpi_door *doors; /* [n_ranks] */
     /* [sender is the coordinator][receiver is the coordinator]: the coordinator shares rank 0 with a stage. */
     MPI_Comm comms[2][2];
     atomic_bool *lost;     /* [n_ranks] */
+    atomic_bool *gone;     /* [n_ranks]: lost, or said to be gone by the owner of an endpoint */
     atomic_ullong n_looks; /* of the owner, for messages and losses */
     atomic_bool news;      /* a request was submitted, or a rank was lost, since the owner last looked */
 
@@ -103,6 +108,7 @@ struct mr_mpi {
     MPI_Status *done_status;
     int n_active;
     int n_lost;               /* lost ranks whose requests have been ended */
+    int n_gone;               /* gone ranks to whose hosts MPI has no connections any more */
     int64_t busy_ns;          /* time of the last work */
     int64_t crowded_until_ns; /* until then, the owner does not yield, but sleeps */
     char byte_too_many;       /* see receive_from_self */
@@ -355,6 +361,18 @@ static void take_losses(mr_mpi *m) {
     mr_mutex_unlock(&m->lock);
 }
 
+/* Takes the connections to lost hosts away from MPI, when more ranks are gone. */
+static void shut_doors(mr_mpi *m) {
+    int n_gone = 0;
+    for (int i = 0; i < m->n_ranks; i++)
+        n_gone += atomic_load(&m->gone[i]);
+    if (n_gone == m->n_gone)
+        return;
+    m->n_gone = n_gone;
+    int32_t n = mr_mpi_doors_shut(m->doors, m->gone, m->n_ranks, m->rank);
+    mr_log_write(MR_LOG_DEBUG, "mpi", "%d ranks are gone: %" PRId32 " connections are closed", n_gone, n);
+}
+
 /* Takes submitted requests and losses, and lets MPI make progress. */
 static void progress(mr_mpi *m) {
     atomic_fetch_add_explicit(&m->n_looks, 1, memory_order_relaxed);
@@ -363,6 +381,7 @@ static void progress(mr_mpi *m) {
         take_submitted(m);
         mr_mutex_unlock(&m->lock);
         take_losses(m);
+        shut_doors(m);
         m->busy_ns = mr_clock_now_ns();
     }
     (void)test_active(m);
@@ -618,6 +637,15 @@ static void mpi_wake(mr_channel *ch) {
     mr_mutex_unlock(&ep->mpi->lock);
 }
 
+static void mpi_peer_gone(mr_channel *ch, int32_t peer) {
+    endpoint *ep = endpoint_of(ch);
+    mr_mutex_lock(&ep->mpi->lock);
+    atomic_store(&ep->mpi->gone[rank_of(ep->mpi, peer)], true);
+    atomic_store(&ep->mpi->news, true);
+    endpoint_notify(&ep->mpi->stage);
+    mr_mutex_unlock(&ep->mpi->lock);
+}
+
 static void mpi_peer_name(const mr_channel *ch, int32_t peer, char out[MR_CHANNEL_NAME_BYTES]) {
     const mr_mpi *m = ((const endpoint *)ch)->mpi;
     const char *role = is_coordinator(m, peer) ? "the coordinator, " : "";
@@ -648,6 +676,7 @@ static const mr_channel_ops stage_ops = {
     .wait = stage_wait,
     .progress = stage_progress,
     .wake = mpi_wake,
+    .peer_gone = mpi_peer_gone,
     .peer_name = mpi_peer_name,
     .destroy = mpi_destroy,
 };
@@ -663,6 +692,7 @@ static const mr_channel_ops coordinator_ops = {
     .discard = mpi_discard,
     .wait = coordinator_wait,
     .wake = mpi_wake,
+    .peer_gone = mpi_peer_gone,
     .peer_name = mpi_peer_name,
     .destroy = mpi_destroy,
 };
@@ -695,11 +725,14 @@ static mr_status allocate(mr_mpi *m, mr_err *err) {
     size_t n_ranks = (size_t)m->n_ranks, n = 2 * (size_t)m->config.max_requests;
     m->cards = mr_alloc_array(n_ranks, sizeof *m->cards);
     m->lost = mr_alloc_array(n_ranks, sizeof *m->lost);
+    m->gone = mr_alloc_array(n_ranks, sizeof *m->gone);
+    m->doors = mr_alloc_array(n_ranks, sizeof *m->doors);
     m->active = mr_alloc_array(n, sizeof(MPI_Request));
     m->active_of = mr_alloc_array(n, sizeof(request *));
     m->done_idx = mr_alloc_array(n, sizeof *m->done_idx);
     m->done_status = mr_alloc_array(n, sizeof *m->done_status);
-    if (!m->cards || !m->lost || !m->active || !m->active_of || !m->done_idx || !m->done_status)
+    if (!m->cards || !m->lost || !m->gone || !m->doors || !m->active || !m->active_of || !m->done_idx ||
+        !m->done_status)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job of %zu ranks", n_ranks);
     mr_status status = mr_mpi_sinks_create(m->n_ranks, &m->sinks, err);
     if (status == MR_OK)
@@ -718,6 +751,8 @@ static void release(mr_mpi *m) {
     mr_free(m->coordinator.table);
     mr_free(m->cards);
     mr_free(m->lost);
+    mr_free(m->gone);
+    mr_free(m->doors);
     mr_free(m->active);
     mr_free(m->active_of);
     mr_free(m->done_idx);
@@ -758,11 +793,13 @@ static mr_status meeting_failed(const mr_mpi *m, int code, mr_err *err) {
                       m->rank, self->host, self->mpi_library);
 }
 
-/* Exchanges the cards and makes the communicators. These are the only collective calls of the program. */
+/* Exchanges cards and doors, and makes the communicators. These are the only collective calls of the program. */
 static mr_status meet(mr_mpi *m, mr_err *err) {
     mr_mpi_library(m->config.card.mpi_library);
     int code = MPI_Allgather(&m->config.card, sizeof m->config.card, MPI_BYTE, m->cards, sizeof m->config.card,
                              MPI_BYTE, MPI_COMM_WORLD);
+    if (code == MPI_SUCCESS)
+        code = MPI_Allgather(&m->door, sizeof m->door, MPI_BYTE, m->doors, sizeof m->door, MPI_BYTE, MPI_COMM_WORLD);
     for (int i = 0; i < 4 && code == MPI_SUCCESS; i++)
         code = MPI_Comm_dup(MPI_COMM_WORLD, &m->comms[i / 2][i % 2]); /* copies the error handler, too */
     for (int i = 0; i < m->n_ranks; i++) {
@@ -793,11 +830,14 @@ void mr_mpi_prepare(void) {
 
 static mr_status init_mpi(mr_mpi *m, mr_err *err) {
     int provided = MPI_THREAD_SINGLE;
+    mr_mpi_door before;
+    mr_mpi_door_find(NULL, &before);
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failed(code, "MPI does not start", err);
     if (provided < MPI_THREAD_FUNNELED)
         return mr_err_set(err, MR_E_UNSUPPORTED, "this MPI library does not allow threads beside its own");
+    mr_mpi_door_find(&before, &m->door);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &m->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &m->n_ranks);
@@ -851,6 +891,7 @@ mr_channel *mr_mpi_coordinator_channel(mr_mpi *m) {
 void mr_mpi_peer_lost(mr_mpi *m, int32_t rank) {
     mr_mutex_lock(&m->lock);
     atomic_store(&m->lost[rank], true);
+    atomic_store(&m->gone[rank], true);
     atomic_store(&m->news, true);
     endpoint_notify(&m->stage);
     endpoint_notify(&m->coordinator);

@@ -358,9 +358,13 @@ mr_status mr_msg_check_control(const Millrace__Control *m, const mr_msg_limits *
     case MILLRACE__CONTROL__BODY_STEP:
         check_step(&c, m->step, limits);
         break;
+    case MILLRACE__CONTROL__BODY_ABORT:
+        in_range(&c, "the number of ranks that are gone", m->abort->n_gone, 0, MR_MAX_STAGES);
+        for (size_t i = 0; i < m->abort->n_gone && c.status == MR_OK; i++)
+            below(&c, "a rank that is gone", m->abort->gone[i], MR_MAX_STAGES);
+        break;
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
-    case MILLRACE__CONTROL__BODY_ABORT:
     case MILLRACE__CONTROL__BODY_HEADERS:
     case MILLRACE__CONTROL__BODY_REPORT_USES:
         break;

@@ -25,8 +25,9 @@ mr_status mr_roll_call_create(mr_channel *ch, int32_t n_ranks, mr_roll_call **ou
         r->hello = mr_alloc_array(n, sizeof(mr_inbox *));
         r->control = mr_alloc_array(n, sizeof(mr_outbox *));
         r->infos = mr_alloc_array(n, sizeof *r->infos);
+        r->gone = mr_alloc_array(n, sizeof *r->gone);
     }
-    mr_status status = r && r->hello && r->control && r->infos
+    mr_status status = r && r->hello && r->control && r->infos && r->gone
                            ? mr_arena_create(arena_bytes, arena_bytes, &r->arena, err)
                            : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the lobby of %zu ranks", n);
     for (int32_t i = 0; i < n_ranks && status == MR_OK; i++) {
@@ -56,6 +57,7 @@ void mr_roll_call_destroy(mr_roll_call *r) {
         mr_free(r->infos[i].parts);
     mr_arena_destroy(r->arena);
     mr_free(r->parts);
+    mr_free(r->gone);
     mr_free(r->hello);
     mr_free(r->control);
     mr_free(r->infos);
@@ -314,9 +316,18 @@ mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_e
     return roll_call_send(r, rank, &start.base, err);
 }
 
+void mr_roll_call_note_gone(mr_roll_call *r, int32_t rank) {
+    for (int32_t i = 0; i < r->n_gone; i++)
+        if (r->gone[i] == (uint32_t)rank)
+            return;
+    r->gone[r->n_gone++] = (uint32_t)rank;
+}
+
 mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, bool keeps_kv, mr_err *err) {
     Millrace__Abort abort = MILLRACE__ABORT__INIT;
     abort.keep_kv = keeps_kv;
+    abort.gone = r->gone;
+    abort.n_gone = (size_t)r->n_gone;
     return roll_call_send(r, rank, &abort.base, err);
 }
 

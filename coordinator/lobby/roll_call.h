@@ -95,6 +95,8 @@ MR_MUST_USE mr_status mr_roll_call_fetch_headers(mr_roll_call *r, bool (*goes_on
 MR_MUST_USE mr_status mr_roll_call_compare_clocks(mr_roll_call *r, int32_t rank, int64_t *out_offset_ns, mr_err *err);
 /* Tells a rank to take part in an epoch. */
 MR_MUST_USE mr_status mr_roll_call_start(mr_roll_call *r, int32_t rank, uint32_t epoch, mr_err *err);
+/* A rank is lost. The others are told so by mr_roll_call_abort. */
+void mr_roll_call_note_gone(mr_roll_call *r, int32_t rank);
 /* Tells a rank to give up its stage, if it has one, and to wait in the lobby. keeps_kv: with the KV blocks of the
  * stage, for the next epoch or for mr_roll_call_give_kv. */
 MR_MUST_USE mr_status mr_roll_call_abort(mr_roll_call *r, int32_t rank, bool keeps_kv, mr_err *err);

@@ -13,6 +13,8 @@ struct mr_roll_call {
     mr_inbox **hello;    /* [n_ranks] */
     mr_outbox **control; /* [n_ranks] */
     mr_rank_info *infos; /* [n_ranks] */
+    uint32_t *gone;      /* the first n_gone of [n_ranks]: ranks that are lost */
+    int32_t n_gone;
     mr_arena *arena;
     int32_t n_parts;     /* of the model file */
     mr_rank_part *parts; /* [n_parts]: each as the first rank that has it says */

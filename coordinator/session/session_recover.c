@@ -215,6 +215,9 @@ static mr_status begin_again(mr_session *s, mr_job *job, const session_kv *kv, m
     mr_status status = MR_OK;
     s->recovery.n_lost = count_lost(s);
     s->recovery.planned_ns = mr_clock_now_ns();
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        if (mr_session_cluster_is_lost(&s->cluster, i))
+            mr_roll_call_note_gone(s->cluster.roll, i);
     for (int32_t i = 0; i < s->cluster.n_ranks; i++) /* a rank that is lost now is found when it is to start */
         if (!mr_session_cluster_is_lost(&s->cluster, i))
             (void)!mr_roll_call_abort(s->cluster.roll, i, keeps_kv && session_kv_concerns(s, kv, i), &ignored);

@@ -14,7 +14,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from hosts import Hosts, Job, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
+from hosts import Hosts, Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
 DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
@@ -275,6 +275,33 @@ class Disk(Case):
             done = run_ranks(2, ["logits", DEMO, "--ids-file", self.path("ids"), "--log-level", "warn", *extra])
             self.assertEqual((done.status, done.left), (1, []), str(done))
             self.assertRegex(done.stderr, b"^millrace: error: /[a-z/]+ cannot be written: [A-Z][a-z ]+\n$", str(done))
+
+
+@unittest.skipIf(Hosts.available(), "no hosts here: %s" % Hosts.available())
+class Network(unittest.TestCase):
+    """Messages to a host wait in MPI while its network is cut and its rank dies. Then the network is back."""
+    def rank_0_lives(self, how):
+        with Hosts(2) as hosts:
+            job = Job(2, [how], hosts=hosts, program=[os.environ["CUT_MPI"]], mpirun_args=["--enable-recovery"],
+                      stdin=subprocess.PIPE)
+            self.addCleanup(job.left, 0)
+            self.assertEqual(job.process.stdout.readline(), b"connected\n")
+            hosts.cut("b")
+            job.process.stdin.write(b"cut\n")
+            job.process.stdin.flush()
+            self.assertEqual(job.process.stdout.readline(), b"told\n")
+            kill(job.rank_pid(1))
+            hosts.join("b")
+            job.process.stdin.write(b"back\n")
+            job.process.stdin.flush()
+            word = job.process.stdout.readline()
+            job.left(0)
+            job.process.communicate()
+            return word == b"alive\n"
+
+    def test_a_network_that_comes_back(self):
+        self.assertTrue(self.rank_0_lives("lost"))
+        self.assertTrue(self.rank_0_lives("gone"))
 
 
 if __name__ == "__main__":

@@ -201,9 +201,13 @@ static mr_status run_stage(lobby *l, uint32_t epoch, mr_err *err) {
 
 /* The stage has ended. */
 static mr_status answer_abort(lobby *l, mr_err *err) {
-    uint32_t question = l->message->abort->question;
+    const Millrace__Abort *m = l->message->abort;
+    uint32_t question = m->question;
     bool sent = true;
-    if (!l->message->abort->keep_kv)
+    for (size_t i = 0; i < m->n_gone; i++)
+        if ((int32_t)m->gone[i] < l->config->channel->n_peers)
+            mr_channel_peer_gone(l->config->channel, (int32_t)m->gone[i]);
+    if (!m->keep_kv)
         mr_kept_kv_drop(&l->kv);
     mr_status status = mr_inbox_release(l->control, err);
     if (question > 0)
