@@ -75,6 +75,8 @@ static const char *failure_text(mr_status status) {
         return "the text is nested deeper, or may be read in more ways, than grammars are followed";
     case MR_E_UNSUPPORTED:
         return "the model has no tokenizer, which grammars need";
+    case MR_E_NO_MEMORY:
+        return "no memory to follow the grammar";
     default:
         return "the last stage could not follow the grammar";
     }

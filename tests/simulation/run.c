@@ -94,6 +94,10 @@ static void turn_pauses(void *ctx, int32_t actor) {
     if (k->fails_at >= 0)
         return;
     world_note(r->world, "an allocation of rank %d has failed", (int)actor);
+    if (++r->n_failed_allocs < 2)
+        return;
+    for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
+        r->clients[i].may_fail = true;
 }
 
 static void run_rank(void *ctx) {
