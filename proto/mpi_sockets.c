@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "engine/base/own_ports.h"
+
 /* Calls visit for each descriptor of this process. */
 static void each_descriptor(void (*visit)(void *ctx, int fd), void *ctx) {
     DIR *folder = opendir("/proc/self/fd");
@@ -108,7 +110,7 @@ typedef struct shutting {
 
 /* Whether a connection of MPI to this port of this address leads to a host without a living process. */
 static bool leads_to_lost(const shutting *s, const uint8_t ip[16], uint16_t port, uint16_t own_port) {
-    bool is_of_mpi = has_port(&s->doors[s->self], own_port), is_lost = false;
+    bool is_of_mpi = has_port(&s->doors[s->self], own_port) && !mr_own_ports_has(own_port), is_lost = false;
     for (int32_t i = 0; i < s->n; i++) {
         if (!has_ip(&s->doors[i], ip))
             continue;

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-enum { MR_MPI_DOOR_PORTS = 4, MR_MPI_DOOR_IPS = 16 };
+enum { MR_MPI_DOOR_PORTS = 8, MR_MPI_DOOR_IPS = 16 };
 
 /* Where the MPI library of a process takes connections. Equal on all hosts; zeros fill up the lists. */
 typedef struct mr_mpi_door {
@@ -25,7 +25,8 @@ typedef struct mr_mpi_door {
 } mr_mpi_door;
 
 /* Finds the ports on which this process listens, but for those of `before`, and the addresses of this host. before: the
- * door before MPI was initialised; NULL: there were no ports. */
+ * door before MPI was initialised; NULL: there were no ports. Another thread may begin to listen meanwhile: such ports
+ * do not count if they are among engine/base/own_ports.h. */
 void mr_mpi_door_find(const mr_mpi_door *before, mr_mpi_door *out);
 /* Takes the connections to hosts away from MPI on which no process of the job lives. doors[n], lost[n]: of all
  * processes; self: this one. A host is what has an address: names do not count, as containers may share addresses.

@@ -6,11 +6,14 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "engine/base/own_ports.h"
 
 enum { BACKLOG = 512, UNIX_MODE = 0600 };
 
@@ -74,6 +77,7 @@ static mr_status bind_tcp(http_listener *l, const mr_http_config *config, const 
         return mr_err_set(err, MR_E_IO, "cannot listen on %.100s: %s", config->host, strerror(errno));
     snprintf(l->url, sizeof l->url, "%s://%s%s%s:%s", config->tls_cert ? "https" : "http",
              a->ai_family == AF_INET6 ? "[" : "", name, a->ai_family == AF_INET6 ? "]" : "", port);
+    mr_own_ports_add(htons((uint16_t)atoi(port)));
     return MR_OK;
 }
 
