@@ -277,9 +277,13 @@ class Disk(Case):
             self.assertRegex(done.stderr, b"^millrace: error: /[a-z/]+ cannot be written: [A-Z][a-z ]+\n$", str(done))
 
 
-@unittest.skipIf(Hosts.available(), "no hosts here: %s" % Hosts.available())
 class Network(unittest.TestCase):
     """Messages to a host wait in MPI while its network is cut and its rank dies. Then the network is back."""
+    def setUp(self):
+        why = Hosts.available()
+        if why:
+            self.skipTest(why)
+
     def rank_0_lives(self, how):
         with Hosts(2) as hosts:
             job = Job(2, [how], hosts=hosts, program=[os.environ["CUT_MPI"]], mpirun_args=["--enable-recovery"],
