@@ -76,19 +76,26 @@ static void test_figures(void **state) {
     link_rig_close(&r);
 }
 
+/* The latency of a way, the least of some measurements: a busy machine may make any of them long. */
+static double latency_s(link_rig *r, mr_way way, uint32_t first_round) {
+    double least_s = 1e9;
+    end e[2];
+    for (uint32_t i = 0; i < 3; i++) {
+        measure(r, way, first_round + i, 0, e);
+        expect_figures(e);
+        least_s = e[LINK_SENDER].latency_s < least_s ? e[LINK_SENDER].latency_s : least_s;
+    }
+    return least_s;
+}
+
 /* The delays of a way are in its figures. */
 static void test_a_slow_way(void **state) {
     (void)state;
     link_rig r;
-    end e[2];
     link_rig_prepare(&(fake_nccl_options){.max_delay_us = 40000});
     link_rig_open(&r);
-    measure(&r, MR_WAY_NCCL, 1, 0, e);
-    expect_figures(e);
-    double nccl_s = e[LINK_SENDER].latency_s;
-    measure(&r, MR_WAY_HOST, 2, 0, e);
-    expect_figures(e);
-    assert_true(nccl_s > 0.004 && nccl_s > e[LINK_SENDER].latency_s);
+    double nccl_s = latency_s(&r, MR_WAY_NCCL, 10), host_s = latency_s(&r, MR_WAY_HOST, 20);
+    assert_true(nccl_s > 0.004 && nccl_s > host_s);
     link_rig_close(&r);
 }
 
