@@ -134,7 +134,7 @@ class Measured(Case):
             return text, saved, json.load(f)
 
     def test_a_slow_way(self):
-        text, saved, plan = self.measure("max_delay_us=30000")
+        text, saved, plan = self.measure("max_delay_us=100000")
         self.expect_ways(text, "host")
         self.assertRegex(text, r"through the host \([0-9.e-]+ ms, [0-9.]+ MB/s as measured; "
                          r"nccl [0-9.]+ ms, [0-9.]+ MB/s\)")
