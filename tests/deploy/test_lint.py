@@ -132,9 +132,9 @@ class Lint(unittest.TestCase):
 
     def test_names(self):
         self.write("engine/a.c", "/* A file, with mr_arena_create(), mr_arena_..., arena.h, *_vec.h and mr_nothing. */\n" +
-                   LICENCE + "/* See gone.c and\n * gone(). */\nint x;\n")
-        self.expect("engine/a.c:1: there is no mr_nothing", "engine/a.c:3: there is no gone.c",
-                    "engine/a.c:4: there is no gone")
+                   LICENCE + "/* See missing_part.c and\n * missing_part(). */\nint x;\n")
+        self.expect("engine/a.c:1: there is no mr_nothing", "engine/a.c:3: there is no missing_part.c",
+                    "engine/a.c:4: there is no missing_part")
 
     def test_exceptions(self):
         self.write("engine/a.c", LICENCE + "/* gone.c */\n")
