@@ -21,6 +21,16 @@ check_build_folder() {
     fi
 }
 
+# forget_other_compiler PRESET COMPILER: starts a build folder anew that was made with another one.
+forget_other_compiler() {
+    local made
+    made=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$ROOT/build/$1/CMakeCache.txt" 2>/dev/null || true)
+    if [[ $made && $made != "$(command -v "$2")" ]]; then
+        say "build/$1 was made with $made, not $2: starting it anew"
+        rm -rf "${ROOT:?}/build/$1"
+    fi
+}
+
 # configure PRESET [ARGUMENT …]
 configure() {
     local preset=$1
@@ -32,10 +42,11 @@ configure() {
     }
 }
 
-# build PRESET [TARGET]
+# build PRESET [TARGET …]
 build() {
     local preset=$1
-    (cd "$ROOT" && cmake --build --preset "$preset" ${2:+--target "$2"}) || {
+    shift
+    (cd "$ROOT" && cmake --build --preset "$preset" ${1:+--target "$@"}) || {
         fail "the build of preset $preset failed" "the first message of the compiler above says where"
         return 1
     }

@@ -378,7 +378,7 @@ int main(int argc, char **argv) {
     find_model(name);
     stride = share_is_long() ? 1 : every;
     runs_product = share_is_long() && every == 1 && strcmp(name, "demo") == 0;
-    start = argc > 3 && atoi(argv[3]) > 0 ? atoi(argv[3]) : 0;
+    start = share_draw() + (argc > 3 && atoi(argv[3]) > 0 ? atoi(argv[3]) : 0);
     in_use = PLACES_N > 0 ? WITH_DEVICES : ON_THE_CPU;
     if (PLACES_N > 0)
         in_use.factors.n_levels[in_use.factors.n++] = PLACES_N;

@@ -7,10 +7,9 @@
 #include "backends/blas/blas_backend.h"
 #include "backends/cpu/cpu_backend.h"
 #include "backends/cpu/kernels.h"
-#include "backends/cuda/cuda_backend.h"
 #include "engine/base/clock.h"
 #include "test_backend.h"
-#include "tests/cuda_emulation/driver.h"
+#include "tests/conformance/emulated_gpu.h"
 #include "tests/support/isa_env.h"
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
@@ -50,13 +49,6 @@ static mr_status create_multiplier(mr_backend **out, mr_err *err) {
     return test_device_create(&o, out, err);
 }
 
-/* The CUDA backend on the emulated driver. */
-static mr_status create_cuda(mr_backend **out, mr_err *err) {
-    static const cuda_image images[] = {{"kernels", "all of them"}, {NULL, NULL}};
-    emulated_driver_reset(&(emulated_options){.seed = 1, .max_delay_us = 20});
-    return mr_cuda_backend_create(&(mr_cuda_options){.driver = emulated_driver(), .images = images}, out, err);
-}
-
 #ifdef MILLRACE_WITH_BLAS
 static mr_status create_blas(mr_backend **out, mr_err *err) {
     return mr_blas_backend_create(&(mr_blas_options){.n_threads = 2}, out, err);
@@ -76,7 +68,9 @@ static const backend_kind KINDS[] = {
     {"CPU, last vector level", create_last_level, true, 0, 0, 0},
     {"test device", create_device, true, 0, 0, 0},
     {"test multiplier", create_multiplier, false, 0, 0, 0},
-    {"emulated GPU", create_cuda, false, 0, 0, CUDA_TYPES},
+#ifdef MILLRACE_TEST_GPU
+    {"emulated GPU", emulated_gpu_create, false, 0, 0, CUDA_TYPES},
+#endif
 #ifdef MILLRACE_WITH_BLAS
     {"BLAS", create_blas, false, 1e-9, 6e-5, 0},
 #endif

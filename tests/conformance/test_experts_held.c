@@ -5,10 +5,9 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "backends/cuda/cuda_backend.h"
 #include "engine/base/clock.h"
 #include "engine/graph/graph.h"
-#include "tests/cuda_emulation/driver.h"
+#include "tests/conformance/emulated_gpu.h"
 #include "tests/kernels/test_matmul_reference.h"
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
@@ -299,12 +298,9 @@ static void test_on_the_test_device(void **state) {
 
 static void test_on_an_emulated_gpu(void **state) {
     (void)state;
-    static const cuda_image IMAGES[] = {{"kernels", "all of them"}, {NULL, NULL}};
     mr_backend *device = NULL;
     mr_err err = {0};
-    emulated_driver_reset(&(emulated_options){.seed = 1, .max_delay_us = 20});
-    expect_ok(mr_cuda_backend_create(&(mr_cuda_options){.driver = emulated_driver(), .images = IMAGES}, &device, &err),
-              &err);
+    expect_ok(emulated_gpu_create(&device, &err), &err);
     check_all(device);
 }
 

@@ -6,10 +6,9 @@
 #include <string.h>
 
 #include "backends/cpu/cpu_backend.h"
-#include "backends/cuda/cuda_backend.h"
 #include "engine/base/mem.h"
 #include "engine/graph/debug.h"
-#include "tests/cuda_emulation/driver.h"
+#include "tests/conformance/emulated_gpu.h"
 #include "tests/support/rng.h"
 #include "tests/support/test.h"
 #include "tests/support/test_device.h"
@@ -118,12 +117,9 @@ static void test_on_the_test_device(void **state) {
 }
 
 static mr_backend *make_emulated_gpu(void) {
-    static const cuda_image IMAGES[] = {{"kernels", "all of them"}, {NULL, NULL}};
     mr_backend *device = NULL;
     mr_err err = {0};
-    emulated_driver_reset(&(emulated_options){.seed = 1, .max_delay_us = 20});
-    expect_ok(mr_cuda_backend_create(&(mr_cuda_options){.driver = emulated_driver(), .images = IMAGES}, &device, &err),
-              &err);
+    expect_ok(emulated_gpu_create(&device, &err), &err);
     return device;
 }
 
@@ -203,7 +199,11 @@ static void test_both_sides_at_work(void **state) {
     expect_ok(test_device_create(&o, &device, &err), &err);
     expect_overlap(device);
     mr_backend_destroy(device);
-    device = make_emulated_gpu();
+}
+
+static void test_both_sides_with_an_emulated_gpu(void **state) {
+    (void)state;
+    mr_backend *device = make_emulated_gpu();
     expect_overlap(device);
     mr_backend_destroy(device);
 }
@@ -283,7 +283,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_on_the_test_device),    cmocka_unit_test(test_on_an_emulated_gpu),
         cmocka_unit_test(test_orders_that_cannot_be), cmocka_unit_test(test_bytes_of_a_step),
-        cmocka_unit_test(test_both_sides_at_work),
+        cmocka_unit_test(test_both_sides_at_work),    cmocka_unit_test(test_both_sides_with_an_emulated_gpu),
     };
     return cmocka_run_group_tests_name("stage_experts", tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ static void test_shapes(void **state) {
         for (int k = 0; k < (is_k ? COUNT(K_256) : COUNT(K)); k++, count++) {
             product_shape shape = {TYPES[t], 1, is_k ? K_256[k] : K[k], N[count % COUNT(N)], 200};
             product_problem *p = create(shape, count % 2 ? VALUES_SPECIAL : VALUES_PLAIN);
-            for (int r = count % share_get() % COUNT(ROWS); r < COUNT(ROWS); r += share_get())
+            for (int r = (count + share_draw()) % share_get() % COUNT(ROWS); r < COUNT(ROWS); r += share_get())
                 check(p, (product_variant){ROWS[r], .bias = (r + count) % 3 == 1, .add = (r + count) % 3,
                                            .alias = (r + count) % 2});
             product_problem_destroy(p);

@@ -311,7 +311,7 @@ static void test_every_shape_equals_scalar(void **state) {
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < 8; d++)
             for (int g = 0; g < 8 && mr_kv_head_bytes(TYPES[t], DIMS[d]) > 0; g++)
-                if (share_get() == 1 || g == (t + d) % 8) /* a shape takes ten seconds with a sanitizer */
+                if (!share_is_small() || g == (t + d) % 8) /* a shape takes ten seconds with a sanitizer */
                     check_shape(TYPES[t], DIMS[d], DIMS[d], GROUPS[g]);
 }
 
@@ -348,7 +348,7 @@ static void test_chunks_of_a_prompt_equal_scalar(void **state) {
 /* Rows far apart in one run: between their windows lie tiles that no row sees. */
 static void test_windows_far_apart_equal_scalar(void **state) {
     (void)state;
-    for (int i = 0; i < 12; i += share_get()) {
+    for (int i = share_first(12); i < 12; i += share_get()) {
         scene s = {0};
         float sinks[5 * N_KV_HEADS];
         scene_add(&s, 1500, 1);
@@ -371,7 +371,7 @@ static void test_windows_far_apart_equal_scalar(void **state) {
 static void test_other_positions_do_not_leak(void **state) {
     (void)state;
     static const float BAD[] = {INFINITY, -INFINITY, NAN};
-    for (int i = 0; i < 24; i += share_get()) {
+    for (int i = share_first(24); i < 24; i += share_get()) {
         scene s = {0};
         scene_add(&s, 50, 30);
         scene_build(&s, TYPES[i % N_TYPES], 32, 1 + i % 4);
@@ -397,7 +397,7 @@ static void test_special_scores_equal_scalar(void **state) {
         NAN,    INFINITY, -INFINITY, mr_bits_f32(0x7fffffffu), mr_bits_f32(0xff800001u), 1e30f, -1e30f,
         1e-40f, 0.0f,     -0.0f};
     const int n_specials = sizeof specials / sizeof specials[0];
-    for (int i = 0; i < n_specials * N_TYPES * 2; i += share_get()) {
+    for (int i = share_first(n_specials * N_TYPES * 2); i < n_specials * N_TYPES * 2; i += share_get()) {
         scene s = {0};
         scene_add(&s, 1, 3);
         scene_add(&s, 130, 4);
@@ -428,7 +428,7 @@ static void test_special_scores_equal_scalar(void **state) {
 /* Weights that vanish, appear and vanish again, because the maximum rises and falls over tiles and partitions. */
 static void test_moving_maximum_equals_scalar(void **state) {
     (void)state;
-    for (int i = 0; i < 12; i += share_get()) {
+    for (int i = share_first(12); i < 12; i += share_get()) {
         scene s = {0};
         scene_add(&s, 700 + i * 64, 6);
         scene_build(&s, TYPES[i % N_TYPES], 32, 3);

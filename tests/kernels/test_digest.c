@@ -75,7 +75,7 @@ static void test_every_level_equals_the_recorded_digest(void **state) {
 
 static void test_any_cap_gives_the_recorded_digest(void **state) {
     (void)state;
-    if (share_get() > 1) /* a digest takes seconds with a sanitizer */
+    if (share_is_small()) /* a digest takes seconds with a sanitizer */
         skip();
     for (mr_isa isa = MR_ISA_SCALAR; isa < MR_ISA_COUNT; isa++) {
         char *saved = isa_env_set(mr_isa_name(isa));
@@ -88,7 +88,7 @@ static void test_any_cap_gives_the_recorded_digest(void **state) {
 /* Tasks of any number of threads. */
 static void test_numbers_of_threads_agree(void **state) {
     (void)state;
-    for (int32_t n_threads = 2; n_threads <= (share_get() > 1 ? 2 : 5); n_threads++) {
+    for (int32_t n_threads = 2; n_threads <= (share_is_small() ? 2 : 5); n_threads++) {
         mr_digest d;
         compute(NULL, n_threads, &d);
         assert_true(mr_digest_sum(&d) == GOLDEN);
@@ -247,7 +247,7 @@ static void expect_shows(const char *kernel, const mr_digest *good, const mr_dig
 static void test_one_bit_of_any_kernel_shows(void **state) {
     (void)state;
     mr_digest good, bad;
-    if (share_get() > 1) /* takes a hundred digests */
+    if (share_is_small()) /* takes a hundred digests */
         skip();
     real = mr_kernels_get(mr_isa_detect());
     broken = NULL;
@@ -274,7 +274,7 @@ static void test_one_bit_of_any_kernel_shows(void **state) {
 
 static void test_rounding_mode_shows(void **state) {
     (void)state;
-    for (mr_isa isa = share_get() > 1 ? mr_isa_detect() : MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++) {
+    for (mr_isa isa = share_is_small() ? mr_isa_detect() : MR_ISA_SCALAR; isa <= mr_isa_detect(); isa++) {
         assert_int_equal(fesetround(FE_TOWARDZERO), 0);
         uint64_t digest = sum_of(mr_kernels_get(isa));
         assert_int_equal(fesetround(FE_TONEAREST), 0);
@@ -325,7 +325,7 @@ static void test_no_memory(void **state) {
         assert_true(status == MR_OK ? mr_digest_sum(&d) == GOLDEN : status == MR_E_NO_MEMORY && d.n == 7);
         assert_true(status == MR_OK || strlen(err.text) > 0);
         n_failed += status != MR_OK;
-        if (share_get() > 1 && n > 10)
+        if (share_is_small() && n > 10)
             break;
     }
     assert_true(n_failed > 5);

@@ -66,7 +66,8 @@ static void test_blocks_groups_and_chunks(void **state) {
                  {MR_TYPE_Q4_0, 608}, {MR_TYPE_IQ4_NL, 544}, {MR_TYPE_MXFP4, 544},  {MR_TYPE_Q4_K, 768},
                  {MR_TYPE_Q5_K, 768}, {MR_TYPE_Q6_K, 768},   {MR_TYPE_IQ4_XS, 768}, {MR_TYPE_IQ3_S, 768},
                  {MR_TYPE_Q2_K, 768}};
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i += (size_t)share_get())
+    const int n = (int)(sizeof CASES / sizeof CASES[0]);
+    for (int i = share_first(n); i < n; i += share_get())
         check_type(CASES[i].type, CASES[i].k);
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Millrace with Open MPI 5, of the Python package openmpi: it builds, runs over hosts, and ends when a host is lost, a
-rank is stopped, or a signal comes. OPENMPI5_BUILD is the folder for the build, which is kept.
+rank is stopped, or a signal comes. MILLRACE_OPENMPI5_BIN is the program. With MILLRACE_TEST_LONG=1 cmake builds another
+one with this MPI, in the folder OPENMPI5_BUILD, which is kept.
 Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
 import shutil
@@ -19,7 +20,10 @@ from hosts import Hosts, Job, program_path, run_tests  # noqa: E402 (after the p
 ROOT = os.path.join(HERE, "..", "..")
 WRAPPER = os.path.join(ROOT, "deploy", "millrace-mpirun")
 MPICC = os.path.join(os.path.dirname(os.environ.get("MILLRACE_TEST_PYTHON", "")), "mpicc")
+IS_LONG = os.environ.get("MILLRACE_TEST_LONG") == "1"
 BUILD = os.environ.get("OPENMPI5_BUILD", "build/openmpi5")
+BIN = os.path.join(BUILD, "bin", "millrace") if IS_LONG else \
+    os.environ.get("MILLRACE_OPENMPI5_BIN", "build/release/bin/millrace_openmpi5")
 GENERATE = ["generate", "--demo", "-p", "Once upon a time", "-n", "24", "--temp", "0", "--log-level", "warn"]
 DECODE = ["bench", "--demo", "-p", "0", "-n", "300", "-b", "4", "-r", "1000"]
 LIMIT_S = 60
@@ -45,7 +49,8 @@ class OpenMpi5(unittest.TestCase):
             raise unittest.SkipTest("there is no Python package openmpi; deploy/check installs it")
         if Hosts.available():
             raise unittest.SkipTest(Hosts.available())
-        build(MPICC)
+        if IS_LONG:
+            build(MPICC)
 
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="millrace-openmpi5-")
@@ -53,7 +58,7 @@ class OpenMpi5(unittest.TestCase):
 
     def start(self, wrapper_args, args, hosts=None):
         path = os.path.dirname(MPICC) + ":" + os.environ["PATH"]
-        env = {"MILLRACE_BIN": os.path.join(BUILD, "bin", "millrace"), "PATH": path, "TMPDIR": self.folder}
+        env = {"MILLRACE_BIN": BIN, "PATH": path, "TMPDIR": self.folder}
         job = Job(None, args, hosts=hosts, launcher=[WRAPPER], mpirun_args=wrapper_args, program=[], env=env)
         self.addCleanup(job.left, 0)  # where a test fails
         return job
@@ -81,8 +86,7 @@ class OpenMpi5(unittest.TestCase):
         job.process.send_signal(signal.SIGTERM)
 
     def test_version(self):
-        command = [os.path.join(BUILD, "bin", "millrace"), "--version"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+        done = subprocess.run([BIN, "--version"], stdout=subprocess.PIPE, check=True)
         self.assertIn(b"MPI: Open MPI v5.", done.stdout)
 
     def test_same_text_over_hosts(self):

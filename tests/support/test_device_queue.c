@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/rng.h"
@@ -23,10 +24,24 @@ static void delay(test_device *d) {
         sleep_ns((int64_t)(mr_rng_u64(d->options.seed, 77, d->n_delays++) >> 33) % d->options.max_delay_us * 1000);
 }
 
-static void open_pages(test_device *d, int protection) {
-    for (int i = 0; i < MAX_BUFFERS; i++)
-        if (d->buffers[i] && d->buffers[i]->mapped_bytes > 0)
-            MR_ASSERT(mprotect(d->buffers[i]->inside.base, d->buffers[i]->mapped_bytes, protection) == 0);
+static void protect(uint8_t *from, size_t bytes, int protection) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)from / page * page;
+    MR_ASSERT(mprotect((void *)first, (uintptr_t)from + bytes - first, protection) == 0);
+}
+
+/* The memory that a call uses: all of it takes long, and is for programs alone. */
+static void open_pages(test_device *d, const call *c, int protection) {
+    if (c->kind == CALL_MARK || d->options.host_addressable)
+        return;
+    if (c->kind == CALL_SET || c->kind == CALL_GET) {
+        protect(c->buffer->inside.base + c->offset, c->bytes, protection);
+    } else if (c->kind == CALL_LOAD) {
+        protect(c->tensor.buffer->base + c->tensor.offset, c->tensor.bytes, protection);
+    } else {
+        for (int i = 0; i < MAX_BUFFERS; i++)
+            if (d->buffers[i] && d->buffers[i]->mapped_bytes > 0)
+                protect(d->buffers[i]->inside.base, d->buffers[i]->mapped_bytes, protection);
+    }
 }
 
 /* Makes the panels of the matrices whose source was kept. */
@@ -89,9 +104,9 @@ static void serve(void *ctx) {
         mr_mutex_unlock(&d->lock);
         mr_mutex_lock(&d->memory_lock);
         if (works) {
-            open_pages(d, PROT_READ | PROT_WRITE);
+            open_pages(d, &c, PROT_READ | PROT_WRITE);
             works = work(d, &c) == MR_OK;
-            open_pages(d, PROT_NONE);
+            open_pages(d, &c, PROT_NONE);
         }
         mr_mutex_unlock(&d->memory_lock);
         delay(d);
