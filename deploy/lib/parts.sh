@@ -39,7 +39,8 @@ use_part() {
         options=(-DMILLRACE_CUDA_NEWEST=ON)
         if [[ $1 == mpirun ]]; then selection=(-L '^mpirun$'); else selection=(-LE '^mpirun$'); fi
         ;;
-    clang) share=4 gpu=OFF only='kernel;golden;conformance' ;;
+    # clang-tidy needs the files that the rooms mr_proto and mr_page and the program make.
+    clang) share=4 gpu=OFF only='kernel;golden;conformance' targets=(test_programs mr_page millrace_commit) ;;
     asan) left_out='long;no_asan' ;;
     tsan) gpu=OFF left_out='long;no_tsan;kernel;cuda;fuzz;golden' ;;
     long-*) use_long_piece "$1" ;;
