@@ -20,7 +20,7 @@ long_pieces() {
 }
 
 # use_part PART FORM: what the part is. In the form "default" the release leaves out tests. Sets
-#   preset        of CMakePresets.json
+#   preset        of CMakePresets.json; prefers_clang: build it with clang where that is there
 #   options       of cmake
 #   targets       to build
 #   selection     of ctest
@@ -28,7 +28,7 @@ long_pieces() {
 #   timeout_s     of a test
 use_part() {
     local only='' left_out=long gpu=ON
-    preset=$1 options=() targets=(test_programs) selection=() share=12 variables=() timeout_s=600
+    preset=$1 prefers_clang='' options=() targets=(test_programs) selection=() share=12 variables=() timeout_s=600
     case $1 in
     lint) return 0 ;;
     release | mpirun)
@@ -41,7 +41,7 @@ use_part() {
         ;;
     # clang-tidy needs the files that the rooms mr_proto and mr_page and the program make.
     clang) share=4 gpu=OFF only='kernel;golden;conformance' targets=(test_programs mr_page millrace_commit) ;;
-    asan) left_out='long;no_asan' ;;
+    asan) prefers_clang=yes left_out='long;no_asan' ;;
     tsan) gpu=OFF left_out='long;no_tsan;kernel;cuda;fuzz;golden' ;;
     long-*) use_long_piece "$1" ;;
     esac
@@ -105,7 +105,7 @@ versions() {
 
 # key_of PART: all that a pass of the part depends on, one thing a line.
 key_of() {
-    local preset options targets selection share variables timeout_s
+    local preset prefers_clang options targets selection share variables timeout_s
     use_part "$1" "$form"
     printf 'tree %s\n' "$tree"
     printf 'selection %s %s share %s %s %s\n' "$preset" "${targets[*]}" "$share" "${selection[*]} ${options[*]}" \
