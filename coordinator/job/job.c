@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coordinator/job/job_internal.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 
 /* --- Create and destroy ------------------------------------------------------------------------------------------ */
@@ -29,6 +30,7 @@ mr_status mr_job_create(const mr_job_config *config, mr_job **out, mr_err *err) 
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a job");
     mr_mutex_init(&job->seconds_lock);
     job->config = *config;
+    job->retry_ns = MR_NEVER;
     mr_status status = allocate(job, err);
     if (status == MR_OK)
         status = job_recover(job, job_epoch_begin(job, &config->epoch, NULL, 0, err), err);
@@ -64,6 +66,12 @@ bool mr_job_has_epoch(const mr_job *job) {
 int32_t mr_job_take_failed_rank(mr_job *job) {
     int32_t rank = job->failed_rank;
     job->failed_rank = -1;
+    return rank;
+}
+
+int32_t mr_job_take_lacking_rank(mr_job *job) {
+    int32_t rank = job->lacking_rank;
+    job->lacking_rank = -1;
     return rank;
 }
 

@@ -146,6 +146,9 @@ void mr_job_destroy(mr_job *job);
 /* The rank of the stage that has failed since the last call, with a cause other than the loss of another rank; -1:
  * none. Also valid after a failed restart. */
 int32_t mr_job_take_failed_rank(mr_job *job);
+/* The rank of the last stage, if a sequence has met it without memory for its grammar several times in a row since the
+ * last call; -1: none has. Another last stage may have the memory. */
+int32_t mr_job_take_lacking_rank(mr_job *job);
 /* The sizes of a stage. The result is valid while the job lives. */
 const mr_stage_report *mr_job_stage_report(const mr_job *job, int32_t stage);
 

@@ -203,7 +203,7 @@ static void keep_blocks(mr_job *job, const mr_epoch_kv *kv) {
 mr_status job_epoch_begin(mr_job *job, const mr_epoch_config *config, mr_ledger *kept, uint32_t kept_epoch,
                           mr_err *err) {
     const mr_epoch_kv *kv = kept ? config->kv : NULL;
-    job->failed_rank = -1;
+    job->failed_rank = job->lacking_rank = -1;
     mr_status status = create_epoch(job, config, kept, err);
     if (status == MR_OK) {
         status = mr_stage_links_open_results(job->epoch.links, err);

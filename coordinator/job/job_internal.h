@@ -74,8 +74,10 @@ struct mr_job {
     mr_entry *ended;  /* list of ended sequences, whose last rows may still be under way */
     bool may_admit;   /* something has changed since the last admission failed */
     int64_t admit_ns; /* no admission before this time, while any sequence is live */
+    int64_t retry_ns; /* when the first of the sequences that were set aside may be admitted; MR_NEVER: there is none */
     int32_t n_unfinished;
     int32_t failed_rank;   /* mr_job_take_failed_rank */
+    int32_t lacking_rank;  /* mr_job_take_lacking_rank */
     mr_mutex seconds_lock; /* guards what other threads read: the stages of the epoch and their number */
     mr_span *spans;        /* [MR_MAX_REPORT_BYTES], of one report; NULL: on_spans is not set */
     mr_profile *profile;   /* gets the reported counts; NULL: nobody has asked for them */
@@ -126,6 +128,9 @@ void job_forget(mr_job *job);
 /* Preempts the live sequence that is last in the order: releases its blocks and queues it again. Its rows are computed
  * again from the journal. false: fewer than two sequences could be preempted, and the last one keeps its blocks. */
 bool job_preempt(mr_job *job);
+/* Takes a sequence out of its slot and queues it, but gives it no slot before until_ns. What comes of its rows that are
+ * under way is dropped. */
+void job_set_aside(mr_job *job, mr_entry *e, int64_t until_ns);
 /* Empties the slots of preempted sequences when all steps with their rows are finished. */
 void job_see_off(mr_job *job, bool *did);
 /* Tells the stages which slots have become empty. */

@@ -154,13 +154,25 @@ static void queue_woken(mr_job *job) {
         job_queue_push(job, (mr_entry *)((char *)w - offsetof(mr_entry, wait)));
 }
 
+/* The first sequence of the queue that may be admitted now. Notes when those before it may be. */
+static mr_entry *first_due(mr_job *job, int64_t now_ns) {
+    mr_entry *e = job->first_waiting;
+    for (; e && e->retry_ns > now_ns; e = e->after)
+        job->retry_ns = e->retry_ns < job->retry_ns ? e->retry_ns : job->retry_ns;
+    return e;
+}
+
 mr_status job_admit(mr_job *job, bool *did, mr_err *err) {
     int64_t start_ns = mr_clock_now_ns();
     int32_t n_blocks = 0;
     queue_woken(job);
+    if (start_ns >= job->retry_ns) {
+        job->retry_ns = MR_NEVER;
+        job->may_admit = true;
+    }
     if (job->epoch.n_live > 0 && start_ns < job->admit_ns)
         return MR_OK;
-    for (mr_entry *e; job->may_admit && (e = job->first_waiting);) {
+    for (mr_entry *e; job->may_admit && (e = first_due(job, start_ns));) {
         int32_t slot = empty_slot(job);
         bool ready = false;
         mr_status status = mr_stage_links_ready(job->epoch.links, &ready, err);
@@ -255,6 +267,19 @@ bool job_preempt(mr_job *job) {
     job->timings.waited = true;
     job_queue_push(job, latest);
     return true;
+}
+
+void job_set_aside(mr_job *job, mr_entry *e, int64_t until_ns) {
+    if (e->state == MR_ENTRY_LIVE) {
+        leave(job, e);
+        job_queue_push(job, e);
+    } else {
+        job->epoch.n_leaving--; /* preempted, and in the queue */
+    }
+    close_slot(job, e);
+    e->state = MR_ENTRY_WAITING;
+    e->retry_ns = until_ns;
+    job->timings.waited = true;
 }
 
 void job_see_off(mr_job *job, bool *did) {

@@ -4,7 +4,12 @@
 #include "coordinator/job/job_internal.h"
 #include "engine/base/clock.h"
 
-static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS;
+/* MOST_LACKS: a sequence fails when the last stage has had no memory for its grammar so often in a row, 50 s after the
+ * first time or later. After every LACKS_OF_ONE times another rank should get the last stage. LACK_NS: the pause after
+ * the first time; it doubles up to MOST_LACK_NS. */
+enum { MOST_LACKS = 12, LACKS_OF_ONE = 4 };
+static const int64_t INTERRUPT_LOOK_NS = 100 * MR_NS_PER_MS, LACK_NS = 100 * MR_NS_PER_MS,
+                     MOST_LACK_NS = 10 * MR_NS_PER_S;
 static const double STEP_FADE = 0.9; /* a step counts so much less than the one after it */
 
 mr_status job_wait(mr_job *job, int64_t deadline_ns, mr_err *err) {
@@ -82,8 +87,20 @@ static const char *failure_text(mr_status status) {
     }
 }
 
+/* The last stage has no memory for the grammar of a sequence. Lets the sequence wait until others have freed memory, or
+ * until another rank has the last stage. false: it has waited long enough. */
+static bool waits_for_memory(mr_job *job, mr_entry *e, int64_t now_ns) {
+    int64_t pause_ns = LACK_NS << e->n_lacks;
+    if (++e->n_lacks == MOST_LACKS)
+        return false;
+    if (e->n_lacks % LACKS_OF_ONE == 0)
+        job->lacking_rank = job->epoch.plan.stages[job->epoch.plan.n_stages - 1].rank;
+    job_set_aside(job, e, now_ns + (pause_ns < MOST_LACK_NS ? pause_ns : MOST_LACK_NS));
+    return true;
+}
+
 /* Takes a token of a live sequence; tokens of sequences that have left the slot are dropped. An error means that the
- * last stage broke the protocol, or that it lacks memory, once for each sequence of a job that can recover. */
+ * last stage broke the protocol. */
 static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_ns, mr_err *err) {
     mr_entry *e = job->epoch.slots[t->slot].entry;
     if (!e || e->generation != t->generation)
@@ -91,11 +108,8 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
     if (mr_entry_wants_rows(e) || t->position != (uint32_t)e->n_ids || e->n_ids > e->n_issued)
         return mr_err_set(err, MR_E_PROTOCOL, "a token of slot %u at position %u, where none is due", t->slot,
                           t->position);
-    if (t->status == MR_E_NO_MEMORY && job->config.recover && !e->has_moved) { /* another rank may have the memory */
-        e->has_moved = true;
-        job->failed_rank = job->epoch.plan.stages[job->epoch.plan.n_stages - 1].rank;
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory to follow the grammar of a sequence");
-    }
+    if (t->status == MR_E_NO_MEMORY && waits_for_memory(job, e, now_ns))
+        return MR_OK;
     mr_token_event event = {.sequence = e->sequence,
                             .id = (int32_t)t->id,
                             .time_ns = now_ns,
@@ -109,6 +123,7 @@ static mr_status take_token(mr_job *job, const Millrace__Token *t, int64_t now_n
         if (event.status == MR_E_TOO_LONG)
             event.status = MR_E_UNSUPPORTED;
     } else {
+        e->n_lacks = 0;
         mr_entry_add_id(e, (int32_t)t->id);
         job_note_again(job, e);
         job->stats.n_generated++;
@@ -307,6 +322,7 @@ mr_status mr_job_turn(mr_job *job, int64_t deadline_ns, mr_err *err) {
     status = turn(job, &did, err);
     if (job->may_admit && start_ns < job->admit_ns && job->admit_ns < deadline_ns)
         deadline_ns = job->admit_ns;
+    deadline_ns = job->retry_ns < deadline_ns ? job->retry_ns : deadline_ns;
     if (status == MR_OK && !did && mr_clock_now_ns() < deadline_ns)
         status = job_wait(job, deadline_ns, err);
     status = status == MR_OK ? MR_OK : job_find_cause(job, status, err);

@@ -45,7 +45,8 @@ struct mr_entry {
     int32_t n_cached;         /* ids whose rows were cached when it got its first slot */
     int64_t begin_ns;         /* when it got its first slot */
     bool is_again;            /* its rows of an earlier epoch are computed again */
-    bool has_moved;           /* a last stage has had no memory for its grammar */
+    int32_t n_lacks;          /* how often in a row the last stage has had no memory for its grammar */
+    int64_t retry_ns;         /* after such a lack: it gets no slot before this time */
     int32_t n_needed;         /* KV blocks, besides spare ones, that were too many at the last look; 0: look again */
     mr_prefix_wait wait;      /* for a block that a live sequence computes; while on, the entry is not queued */
     mr_entry *before, *after; /* neighbours in the queue (job_queue.c); after also links the ended entries */

@@ -182,10 +182,19 @@ static void take_signals(mr_session *s) {
     session_recovered_note_lost(s, count_lost(s));
 }
 
+/* A sequence waits for memory at the last stage: another rank may have it. Without another plan this one stays. */
+static void drain_lacking(mr_session *s) {
+    int32_t rank = mr_job_take_lacking_rank(s->job);
+    mr_err ignored;
+    if (rank >= 0 && !atomic_load(&s->recovery.wishes[rank]) && mr_session_drain(s, rank, true, &ignored) == MR_OK)
+        mr_output_warning("rank %" PRId32 " is drained: it has no memory for the grammar of a sequence", rank);
+}
+
 bool session_wants_restart(void *ctx) {
     mr_session *s = ctx;
     session_recovered_note_again(s);
     take_signals(s);
+    drain_lacking(s);
     session_spares_hear(s);
     return atomic_load(&s->recovery.n_wishes) != s->recovery.n_granted || session_starve_is_due(s) ||
            session_kv_ahead_is_due(s, s->job) || session_recut_is_due(s);

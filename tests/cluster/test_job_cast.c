@@ -51,7 +51,7 @@ static bool cast_cancel(mr_channel *ch, mr_channel_request request) {
 
 static mr_status cast_wait(mr_channel *ch, int64_t deadline_ns, mr_err *err) {
     cast *c = cast_of(ch);
-    (void)deadline_ns;
+    c->deadline_ns = deadline_ns;
     if (c->n_played < c->n_acts)
         c->acts[c->n_played++](c);
     else

@@ -26,7 +26,8 @@ struct cast {
     mr_outbox *tokens, *logits; /* links of the last stage */
     const act *acts;
     int n_acts, n_played;
-    act on_first_send; /* called before the first message of the coordinator; NULL: none */
+    int64_t deadline_ns; /* of the present wait */
+    act on_first_send;   /* called before the first message of the coordinator; NULL: none */
 };
 
 /* Opens the channels of the stages. The caller sets acts, n_acts and on_first_send. */
