@@ -44,6 +44,10 @@ bool faults_with_secret(uint64_t seed) {
     return seed % 16 == 7;
 }
 
+bool faults_with_little_room(uint64_t seed) {
+    return seed % 16 == 3;
+}
+
 bool faults_at_coordinator(uint64_t seed) {
     return seed % 16 == 11;
 }

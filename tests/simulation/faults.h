@@ -49,6 +49,8 @@ bool faults_with_spares(uint64_t seed);
 bool faults_only_move(uint64_t seed);
 /* Whether the ranks of this seed have a launch secret, and messages are forged. */
 bool faults_with_secret(uint64_t seed);
+/* Whether ranks of this seed have no room for grammars, until some time has passed. */
+bool faults_with_little_room(uint64_t seed);
 /* Whether the coordinator of this seed lacks memory, or is told to end. */
 bool faults_at_coordinator(uint64_t seed);
 /* Whether the ranks of this seed have memory for a few layers only, until some time has passed. */

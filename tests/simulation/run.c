@@ -17,6 +17,7 @@
 #include "engine/base/mem.h"
 #include "tests/simulation/session_stand_in.h"
 #include "tests/simulation/slow_rank.h"
+#include "worker/stage/grammars.h"
 
 enum {
     MOST_REQUESTS = 220, /* of one endpoint at once */
@@ -31,6 +32,7 @@ static const mr_secret SECRET = {.is_set = true, .bytes = {1, 2, 3}};
 static world the_world;
 static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
 static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
+static int64_t room_ns[WORLD_MAX_RANKS];      /* before this time a rank has no room for grammars */
 
 /* --- Hello ------------------------------------------------------------------------------------------------------- */
 
@@ -65,6 +67,16 @@ mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_di
     return status;
 }
 
+mr_status __real_mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err);
+mr_status __wrap_mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err);
+
+mr_status __wrap_mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out,
+                                  mr_err *err) {
+    if (the_world.now_ns < room_ns[the_world.current])
+        return mr_err_set(err, MR_E_NO_MEMORY, "no room for a grammar");
+    return __real_mr_grammars_open(all, packed, n, out, err);
+}
+
 /* --- Ranks ------------------------------------------------------------------------------------------------------- */
 
 static void turn_begins(void *ctx, int32_t actor) {
@@ -94,10 +106,6 @@ static void turn_pauses(void *ctx, int32_t actor) {
     if (k->fails_at >= 0)
         return;
     world_note(r->world, "an allocation of rank %d has failed", (int)actor);
-    if (++r->n_failed_allocs < 2)
-        return;
-    for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
-        r->clients[i].may_fail = true;
 }
 
 static void run_rank(void *ctx) {
@@ -173,6 +181,13 @@ static void note_recovery(void *ctx, bool begins) {
 
 static bool has_drawn_faults(const run_config *c) {
     return !c->is_calm && c->kill_at == 0 && c->slow_times == 0;
+}
+
+static void draw_room(const run_config *c) {
+    rng draws = world_rng(c->seed, 8);
+    bool is_little = has_drawn_faults(c) && faults_with_little_room(c->seed);
+    for (int32_t i = 0; i < WORLD_MAX_RANKS; i++)
+        room_ns[i] = is_little && rng_below(&draws, 4) ? WORLD_START_NS + rng_below(&draws, 20) * MR_NS_PER_S : 0;
 }
 
 /* Messages are forged with a slow rank, too. */
@@ -415,6 +430,7 @@ run_result run_one(const run_config *config) {
     r->world->turns = (world_turns){.begins = turn_begins, .pauses = turn_pauses, .ctx = r};
     session_stand_in(r->world, r->net);
     draw_clients(r);
+    draw_room(config);
     int32_t n_messages = STAGE_MESSAGES * (n_ranks < MAX_STAGES ? n_ranks : MAX_STAGES);
     if (config->slow_times > 0)
         slow_rank_begin(r->world, &r->session, (int32_t)(config->seed % (uint64_t)n_ranks), config->slow_times);

@@ -35,7 +35,6 @@ typedef struct run {
     int64_t n_messages, n_since_recovery; /* since the job began; since the latest recovery began */
     int64_t job_fails_at;                 /* the allocation of the coordinator that fails; -1: none */
     uint64_t n_job_allocs;
-    int32_t n_failed_allocs;  /* of ranks */
     bool job_may_lack_memory; /* one has failed */
     bool is_armed;            /* the job has begun */
     bool is_over;             /* and has ended */

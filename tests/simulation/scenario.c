@@ -149,13 +149,8 @@ static void check_callback(scenario_client *c, bool is_due) {
 static bool hear_token(void *ctx, const mr_token_event *event) {
     scenario_client *c = ctx;
     scenario_heard *h = &c->heard;
-    bool is_allowed = event->status == MR_E_NO_MEMORY && c->may_fail;
-    if (event->status != MR_OK && !is_allowed)
+    if (event->status != MR_OK)
         world_fail(c->world, "a sequence failed: %s", event->text);
-    if (is_allowed) {
-        c->is_cancelled = true;
-        return false;
-    }
     check_callback(c, event->n_generated == h->n + 1 && h->n < SCENARIO_TOKENS && event->n_top <= SCENARIO_TOP);
     h->ids[h->n] = event->id;
     h->logprobs[h->n] = event->logprob;

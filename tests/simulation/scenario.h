@@ -36,8 +36,7 @@ typedef struct scenario_client {
     scenario_heard heard;
     int64_t sequence; /* -1: not submitted */
     int32_t n_prompt, end_id;
-    bool is_cancelled;    /* or has failed, which may_fail allows */
-    bool may_fail;        /* allocations of two ranks have failed: a sequence moves to another last stage once only */
+    bool is_cancelled;
     bool may_lack_memory; /* an allocation of the coordinator has failed: it may refuse the sequence */
     /* With this token, a callback cancels the sequence of the other client; 0: never. */
     int32_t cancels_at;

@@ -24,9 +24,9 @@ enum { DAILY_SEEDS = 8000, DAILY_S = 100, TWICE = 20, SLOW_SEEDS = 100 };
 static const struct {
     uint64_t seed;
     const char *scenario;
-} REGRESSIONS[] = {{164, "mixed"},      {414, "logits"},        {762, "shared"},    {2499, "preempted"},
-                   {6506, "mirostat"},  {310268, "preempted"},  {4247, "decode"},   {6655, "prefill"},
-                   {1012157, "shared"}, {1027457, "preempted"}, {1033759, "decode"}};
+} REGRESSIONS[] = {{164, "mixed"},      {414, "logits"},        {762, "shared"},     {2499, "preempted"},
+                   {6506, "mirostat"},  {310268, "preempted"},  {4247, "decode"},    {6655, "prefill"},
+                   {1012157, "shared"}, {1027457, "preempted"}, {1033759, "decode"}, {493772, "grammar"}};
 
 typedef struct totals {
     int64_t n_runs, n_events, n_messages, n_recoveries, n_with_recovery, n_faults[FAULT_KINDS], n_stuck, n_kv_kept,
