@@ -48,11 +48,15 @@ static void use_destroy(mr_grammar_use *use) {
     mr_free(use);
 }
 
-static void entry_destroy(mr_grammars *all, entry *e) {
-    for (mr_grammar_use *use = e->kept, *next; use; use = next, all->n_kept_uses--) {
-        next = use->next;
+static void drop_kept_uses(mr_grammars *all, entry *e) {
+    for (mr_grammar_use *use; (use = e->kept); all->n_kept_uses--) {
+        e->kept = use->next;
         use_destroy(use);
     }
+}
+
+static void entry_destroy(mr_grammars *all, entry *e) {
+    drop_kept_uses(all, e);
     mr_grammar_destroy(e->grammar);
     mr_free(e->packed);
     mr_free(e);
@@ -70,19 +74,21 @@ void mr_grammars_destroy(mr_grammars *all) {
     mr_free(all);
 }
 
-/* Evicts the least recently used grammars without a user, beyond MAX_UNUSED. */
-static void drop_unused(mr_grammars *all) {
+/* Evicts the least recently used grammars without a user, beyond the first `most` of them. Returns whether there were
+ * such grammars. */
+static bool drop_unused(mr_grammars *all, int32_t most) {
     int32_t n = 0;
     for (entry **at = &all->first; *at;) {
         entry *e = *at;
         n += e->n_users == 0;
-        if (e->n_users > 0 || n <= MAX_UNUSED) {
+        if (e->n_users > 0 || n <= most) {
             at = &e->next;
             continue;
         }
         *at = e->next;
         entry_destroy(all, e);
     }
+    return n > most;
 }
 
 /* The entry of a known grammar, moved to the front of the list; NULL: the grammar is new. */
@@ -118,7 +124,7 @@ static mr_status add(mr_grammars *all, const uint8_t *packed, size_t n, entry **
     return MR_OK;
 }
 
-mr_status mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err) {
+static mr_status open_use(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err) {
     entry *e = find(all, packed, n);
     mr_status status = e ? MR_OK : add(all, packed, n, &e, err);
     if (status != MR_OK)
@@ -134,7 +140,7 @@ mr_status mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr
                      : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a grammar's state");
         if (status != MR_OK) {
             mr_free(use);
-            drop_unused(all);
+            (void)drop_unused(all, MAX_UNUSED);
             return status;
         }
     }
@@ -143,6 +149,19 @@ mr_status mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr
     e->n_users++;
     *out = use;
     return MR_OK;
+}
+
+/* Frees all that no sequence uses. false: there was nothing. */
+static bool drop_kept(mr_grammars *all) {
+    bool any = drop_unused(all, 0) || all->n_kept_uses > 0;
+    for (entry *e = all->first; e; e = e->next)
+        drop_kept_uses(all, e);
+    return any;
+}
+
+mr_status mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err) {
+    mr_status status = open_use(all, packed, n, out, err);
+    return status == MR_E_NO_MEMORY && drop_kept(all) ? open_use(all, packed, n, out, err) : status;
 }
 
 void mr_grammars_close(mr_grammars *all, mr_grammar_use *use) {
@@ -157,5 +176,5 @@ void mr_grammars_close(mr_grammars *all, mr_grammar_use *use) {
     } else {
         use_destroy(use);
     }
-    drop_unused(all);
+    (void)drop_unused(all, MAX_UNUSED);
 }

@@ -1,6 +1,7 @@
 /* worker/stage/grammars.h - the compiled grammars of a tail stage. Sequences with equal grammars share one compiled
  * grammar. A use is the grammar state of one sequence. When a sequence ends, its use is kept for later sequences, up to
- * a limit, because a state caches token masks, and the requests of a batch mostly share one schema.
+ * a limit, because a state caches token masks, and the requests of a batch mostly share one schema. Where memory lacks,
+ * all that no sequence uses is freed.
  * Owns:    vocabulary, grammars and uses. A use belongs to one sequence until it is closed.
  * Threads: bound to the step thread. Opening compiles the grammar (0.1 to 5 ms; up to 0.3 s near the limits of a
  *          grammar) and allocates. Masks and accepted tokens do neither. */

@@ -114,8 +114,45 @@ static void test_malformed(void **state) {
     assert_null(use);
 }
 
+static uint64_t count_allocs_of_open(const char *rule) {
+    uint64_t packing = mr_mem_thread_allocs();
+    size_t n;
+    mr_free(pack(rule, &n));
+    uint64_t before = mr_mem_thread_allocs();
+    packing = before - packing;
+    mr_grammars_close(all, open_rule(rule));
+    return mr_mem_thread_allocs() - before - packing;
+}
+
+/* A grammar that finds no memory gets that of grammars that were kept. What is in use stays. */
+static void test_kept_ones_make_room(void **state) {
+    (void)state;
+    uint64_t before[WORDS], after[WORDS];
+    size_t n;
+    uint8_t *bytes = pack("\"makes room\"", &n);
+    mr_grammar_use *used = open_rule("\"used\""), *use = NULL;
+    mr_err err;
+    mr_grammars_close(all, open_rule("\"used\""));
+    mr_grammars_close(all, open_rule("\"kept\""));
+    mask(used, before);
+    assert_int_equal(count_allocs_of_open("\"kept\""), 0);
+    mr_mem_fail_at(0);
+    expect_ok(mr_grammars_open(all, bytes, n, &use, &err), &err);
+    mr_mem_fail_at(-1);
+    assert_true(count_allocs_of_open("\"kept\"") > 0);
+    assert_true(count_allocs_of_open("\"used\"") > 0); /* the grammar is there, its kept state is not */
+    mask(used, after);
+    assert_memory_equal(before, after, sizeof before);
+    mr_grammars_close(all, used);
+    mr_grammars_close(all, use);
+    mr_free(bytes);
+}
+
 static void test_failing_allocations(void **state) {
     (void)state;
+    mr_grammars *shared = all;
+    mr_err created;
+    expect_ok(mr_grammars_create(gguf, N_VOCAB, &all, &created), &created); /* which keeps nothing */
     size_t n;
     uint8_t *bytes = pack("\"never seen before\"", &n);
     mr_status status = MR_E_NO_MEMORY;
@@ -132,6 +169,8 @@ static void test_failing_allocations(void **state) {
     }
     assert_true(n_failed > 3);
     mr_free(bytes);
+    mr_grammars_destroy(all);
+    all = shared;
 }
 
 int main(void) {
@@ -139,6 +178,7 @@ int main(void) {
         cmocka_unit_test(test_sharing),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_kept_ones_make_room),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
