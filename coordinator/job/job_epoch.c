@@ -42,7 +42,8 @@ static mr_status send_plan(mr_job *job, const mr_epoch_kv *kv, uint32_t kv_epoch
         ranges[i].n_held_experts = hot.n[i];
         ranges[i].kv_from = kv_epoch > 0 ? (uint32_t)(kv->from[i] + 1) : 0;
         ranges[i].kv_ahead = kv_epoch > 0 && kv->has_ahead[i];
-        next_hot += hot.n[i];
+        if (next_hot)
+            next_hot += hot.n[i];
         range_ptrs[i] = &ranges[i];
     }
     Millrace__Plan plan = MILLRACE__PLAN__INIT;

@@ -156,8 +156,10 @@ static void follow_inputs(mr_graph *g, const edges *e) {
         int32_t from = -1;
         for (int k = 0; k < MR_MAX_INPUTS && e->is_free[i]; k++) {
             int32_t p = n->in[k] == MR_NO_TENSOR ? -1 : e->producer[n->in[k]];
+            if (p < 0 || !(e->may[i] >> g->nodes[p].backend & 1))
+                continue;
             size_t bytes = g->tensors[n->in[k]].bytes;
-            if (p < 0 || !(e->may[i] >> g->nodes[p].backend & 1) || bytes < most || (bytes == most && p < from))
+            if (bytes < most || (bytes == most && p < from))
                 continue;
             most = bytes;
             from = p;

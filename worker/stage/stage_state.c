@@ -204,8 +204,10 @@ static mr_status allocate_host(mr_stage_state *s, mr_err *err) {
     s->to = s->from + s->limits.n_copies;
     size_t record_bytes = RECORDS * state_record_ints(&s->limits) * sizeof *s->records;
     mr_status status = mr_pinned_create(&s->backends, s->table.bytes + record_bytes, &s->memory, err);
-    s->mirror = (int32_t *)(void *)s->memory.data;
-    s->records = s->mirror + s->table.bytes / sizeof *s->mirror;
+    if (status == MR_OK) {
+        s->mirror = (int32_t *)(void *)s->memory.data;
+        s->records = s->mirror + s->table.bytes / sizeof *s->mirror;
+    }
     return status;
 }
 

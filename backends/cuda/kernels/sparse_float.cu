@@ -56,7 +56,7 @@ template <class T, int ROWS> struct listed {
         int32_t thread = (int32_t)gpu_thread();
         int64_t left = l.left - (int64_t)s * 128;
         uint8_t *to = stage + thread / PIECES * STRIDE + thread % PIECES * 16;
-        const uint8_t *from = l.weights + (size_t)s * 128;
+        const uint8_t *from = (const uint8_t *)((uintptr_t)l.weights + (size_t)s * 128); // l.weights may be null
         if (l.weights && left >= 16 && (uintptr_t)from % 16 == 0)
             gpu_copy16(to, from);
         else if (l.weights && left > 0)
