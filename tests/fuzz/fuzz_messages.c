@@ -80,6 +80,15 @@ static void use_plan(const Millrace__Plan *plan) {
     }
 }
 
+static void use_prepare(const Millrace__Prepare *m) {
+    MR_ASSERT(m->n_stages <= MR_MAX_STAGES);
+    for (size_t i = 0; i < m->n_stages; i++) {
+        MR_ASSERT(m->stages[i]->first_layer < m->stages[i]->last_layer);
+        MR_ASSERT(i == 0 || m->stages[i]->first_layer >= m->stages[i - 1]->last_layer);
+        MR_ASSERT(m->stages[i]->device_layers <= m->stages[i]->last_layer - m->stages[i]->first_layer);
+    }
+}
+
 static void use_control(const Millrace__Control *c) {
     switch (c->body_case) {
     case MILLRACE__CONTROL__BODY_PLAN:
@@ -111,6 +120,23 @@ static void use_control(const Millrace__Control *c) {
     case MILLRACE__CONTROL__BODY_PROBE:
         MR_ASSERT(c->probe->peer < MR_MAX_STAGES);
         break;
+    case MILLRACE__CONTROL__BODY_ABORT:
+        for (size_t i = 0; i < c->abort->n_gone; i++)
+            ranks[c->abort->gone[i]]++;
+        break;
+    case MILLRACE__CONTROL__BODY_PREPARE:
+        use_prepare(c->prepare);
+        break;
+    case MILLRACE__CONTROL__BODY_GIVE_KV:
+        ranks[c->give_kv->to]++;
+        MR_ASSERT(c->give_kv->kv_epoch < c->give_kv->epoch && c->give_kv->blocks.len <= MR_MAX_GIVEN_KV_BYTES);
+        break;
+    case MILLRACE__CONTROL__BODY_TAKE_KV:
+        ranks[c->take_kv->from]++;
+        MR_ASSERT(c->take_kv->first_layer < c->take_kv->last_layer && c->take_kv->last_layer <= MR_MAX_LAYERS);
+        MR_ASSERT(c->take_kv->n_sent_blocks <= c->take_kv->n_kv_blocks);
+        break;
+    case MILLRACE__CONTROL__BODY_HEADERS:
     case MILLRACE__CONTROL__BODY_SHUTDOWN:
     case MILLRACE__CONTROL__BODY_PING:
     case MILLRACE__CONTROL__BODY_REPORT_USES:
@@ -253,6 +279,13 @@ static void use_report(const Millrace__Report *r) {
         time_ns = r->pong->clock_ns - MR_NS_PER_S;
         break;
     case MILLRACE__REPORT__BODY_STATE:
+    case MILLRACE__REPORT__BODY_TOOK_KV:
+        break;
+    case MILLRACE__REPORT__BODY_HELD:
+        use_text(r->held->text);
+        break;
+    case MILLRACE__REPORT__BODY_HEADERS:
+        use_text(r->headers->text);
         break;
     case MILLRACE__REPORT__BODY_FACTS:
         use_facts(r->facts);
