@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static Millrace__Times *fill_times(mr_times_message *out, const mr_step_times *t) {
+Millrace__Times *mr_times_message_fill(mr_times_message *out, const mr_step_times *t) {
     millrace__times__init(&out->message);
     for (int32_t k = 0; k < t->n; k++) {
         out->rows[k] = (uint32_t)t->rows[k];
@@ -19,7 +19,7 @@ static Millrace__Times *fill_times(mr_times_message *out, const mr_step_times *t
 
 static void fill_layers(mr_layers_message *out, const mr_step_times *layers, const double *position_s, int32_t n) {
     for (int32_t k = 0; k < n; k++) {
-        out->layers[k] = fill_times(&out->times[k], &layers[k]);
+        out->layers[k] = mr_times_message_fill(&out->times[k], &layers[k]);
         out->position_s[k] = position_s[k];
     }
 }
@@ -32,7 +32,7 @@ static void fill_device(mr_facts_message *f, const mr_measured_device *d, int32_
     memcpy(f->token_bytes, d->token_bytes, sizeof f->token_bytes);
     memcpy(f->trunk_bytes, d->trunk_bytes, sizeof f->trunk_bytes);
     for (int32_t k = 0; k < n_kinds; k++)
-        f->trunk_ptrs[k] = fill_times(&f->trunks[k], &d->trunk[k]);
+        f->trunk_ptrs[k] = mr_times_message_fill(&f->trunks[k], &d->trunk[k]);
     snprintf(f->name, sizeof f->name, "%s", d->name);
     m->name = f->name;
     m->memory_bytes = d->memory_bytes;
@@ -42,8 +42,8 @@ static void fill_device(mr_facts_message *f, const mr_measured_device *d, int32_
     m->trunk_bytes = f->trunk_bytes;
     m->layers = f->on_device.layers;
     m->position_s = f->on_device.position_s;
-    m->output = fill_times(&f->on_device.output, &d->output);
-    m->crossing = fill_times(&f->crossing, &d->crossing);
+    m->output = mr_times_message_fill(&f->on_device.output, &d->output);
+    m->crossing = mr_times_message_fill(&f->crossing, &d->crossing);
     m->layer_bytes = f->layer_bytes;
     m->token_bytes = f->token_bytes;
     m->stage_bytes = d->stage_bytes;
@@ -60,7 +60,7 @@ void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured) {
     fill_layers(&f->on_cpu, measured->layer, measured->position_s, measured->n_kinds);
     m->n_layers = m->n_position_s = (size_t)measured->n_kinds;
     m->layers = f->on_cpu.layers;
-    m->output = fill_times(&f->on_cpu.output, &measured->output);
+    m->output = mr_times_message_fill(&f->on_cpu.output, &measured->output);
     m->position_s = f->on_cpu.position_s;
     m->sample_s = measured->sample_s;
     m->core_share = measured->core_share;
@@ -68,7 +68,7 @@ void mr_facts_message_fill(mr_facts_message *f, const mr_measured *measured) {
         fill_device(f, &measured->device, measured->n_kinds);
 }
 
-static void read_times(const Millrace__Times *t, mr_step_times *out) {
+void mr_times_message_read(const Millrace__Times *t, mr_step_times *out) {
     out->n = (int32_t)t->n_rows;
     for (size_t k = 0; k < t->n_rows; k++) {
         out->rows[k] = (int32_t)t->rows[k];
@@ -86,15 +86,15 @@ static void read_device(const Millrace__DeviceFacts *m, mr_measured_device *out)
     };
     snprintf(out->name, sizeof out->name, "%s", m->name);
     for (size_t k = 0; k < m->n_layers; k++) {
-        read_times(m->layers[k], &out->layer[k]);
+        mr_times_message_read(m->layers[k], &out->layer[k]);
         out->position_s[k] = m->position_s[k];
         out->layer_bytes[k] = m->layer_bytes[k];
         out->token_bytes[k] = m->token_bytes[k];
-        read_times(m->trunks[k], &out->trunk[k]);
+        mr_times_message_read(m->trunks[k], &out->trunk[k]);
         out->trunk_bytes[k] = m->trunk_bytes[k];
     }
-    read_times(m->output, &out->output);
-    read_times(m->crossing, &out->crossing);
+    mr_times_message_read(m->output, &out->output);
+    mr_times_message_read(m->crossing, &out->crossing);
 }
 
 void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
@@ -104,11 +104,11 @@ void mr_facts_message_read(const Millrace__Facts *message, mr_measured *out) {
         .core_share = message->core_share,
     };
     for (size_t k = 0; k < message->n_layers; k++) {
-        read_times(message->layers[k], &out->layer[k]);
+        mr_times_message_read(message->layers[k], &out->layer[k]);
         out->position_s[k] = message->position_s[k];
     }
     if (message->output)
-        read_times(message->output, &out->output);
+        mr_times_message_read(message->output, &out->output);
     if (message->device)
         read_device(message->device, &out->device);
 }

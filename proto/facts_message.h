@@ -14,6 +14,11 @@ typedef struct mr_times_message {
     double seconds[MR_STEP_TIMES_MAX];
 } mr_times_message;
 
+/* Fills the message, which points into out, and returns it. */
+Millrace__Times *mr_times_message_fill(mr_times_message *out, const mr_step_times *t);
+/* The message must have been checked (mr_msg_unpack_report). */
+void mr_times_message_read(const Millrace__Times *t, mr_step_times *out);
+
 /* Those of the CPU, or of the device. */
 typedef struct mr_layers_message {
     mr_times_message times[MR_MAX_LAYER_KINDS], output;

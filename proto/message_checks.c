@@ -524,6 +524,14 @@ static void check_facts(checks *c, const Millrace__Facts *f) {
         check_device_facts(c, f->device, f->n_layers);
 }
 
+static void check_measured(checks *c, const Millrace__MeasuredAgain *m) {
+    rank_status(c, m->status);
+    if (c->status == MR_OK && m->status == MR_OK && !m->layer)
+        fail(c, "the times of the layer are missing");
+    if (c->status == MR_OK && m->layer)
+        check_times(c, m->layer);
+}
+
 static void check_link(checks *c, const Millrace__LinkFacts *l) {
     below(c, "peer", l->peer, MR_MAX_STAGES);
     rank_status(c, l->status);
@@ -583,6 +591,12 @@ static void check_ready(checks *c, const Millrace__Ready *m, const mr_msg_limits
     in_range(c, "kept_layers", m->kept_layers, 0, MR_MAX_LAYERS);
 }
 
+static void check_failure(checks *c, const Millrace__Failure *m, const mr_msg_limits *limits) {
+    below(c, "stage", m->stage, limits->n_stages);
+    rank_status(c, m->status);
+    in_range(c, "status", m->status, MR_E_INVALID, UINT32_MAX);
+}
+
 mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *limits, mr_err *err) {
     checks c = {.err = err, .message = "report"};
     begin_body(&c, &m->base, m->ready);
@@ -593,9 +607,7 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         check_ready(&c, m->ready, limits);
         break;
     case MILLRACE__REPORT__BODY_FAILURE:
-        below(&c, "stage", m->failure->stage, limits->n_stages);
-        rank_status(&c, m->failure->status);
-        in_range(&c, "status", m->failure->status, MR_E_INVALID, UINT32_MAX);
+        check_failure(&c, m->failure, limits);
         break;
     case MILLRACE__REPORT__BODY_PROGRESS:
         below(&c, "stage", m->progress->stage, limits->n_stages);
@@ -606,6 +618,9 @@ mr_status mr_msg_check_report(const Millrace__Report *m, const mr_msg_limits *li
         break;
     case MILLRACE__REPORT__BODY_FACTS:
         check_facts(&c, m->facts);
+        break;
+    case MILLRACE__REPORT__BODY_MEASURED:
+        check_measured(&c, m->measured);
         break;
     case MILLRACE__REPORT__BODY_LINK:
         check_link(&c, m->link);

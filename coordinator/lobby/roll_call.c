@@ -126,6 +126,8 @@ static bool note_unasked(mr_roll_call *r, int32_t rank, const Millrace__Report *
         note_state(&r->infos[rank], report->state);
     else if (report->body_case == MILLRACE__REPORT__BODY_HELD)
         roll_call_note_held(r, rank, report->held);
+    else if (report->body_case == MILLRACE__REPORT__BODY_MEASURED)
+        roll_call_note_measured(r, rank, report->measured);
     else if (report->body_case == MILLRACE__REPORT__BODY_TOOK_KV)
         note_took(&r->infos[rank], report->took_kv);
     else
@@ -263,6 +265,7 @@ mr_status roll_call_send(mr_roll_call *r, int32_t rank, ProtobufCMessage *body, 
     char name[MR_CHANNEL_NAME_BYTES];
     bool sent = false;
     int64_t deadline = mr_clock_now_ns() + PATIENCE_NS;
+    r->infos[rank].held.is_due = r->infos[rank].again.is_due = false;
     mr_status status = mr_outbox_send_message(r->control[rank], &message.base, &sent, err);
     while (status == MR_OK && !sent && mr_clock_now_ns() < deadline) {
         status = mr_channel_wait(r->channel, deadline, err);

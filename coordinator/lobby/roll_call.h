@@ -15,6 +15,7 @@
 #include "coordinator/planning/plan.h"
 #include "proto/channel.h"
 #include "proto/limits.h"
+#include "proto/measured.h"
 #include "proto/weights_root.h"
 
 /* A part of the model file. A whole file is one part. */
@@ -29,10 +30,20 @@ typedef struct mr_rank_part {
 /* What a rank without a stage holds of the weights. */
 typedef struct mr_rank_held {
     uint32_t number;  /* of the last mr_roll_call_prepare */
+    bool is_due;      /* the rank loads: it has not answered, and was told nothing else since */
     bool is_new;      /* the rank has answered it, and nobody has taken the answer */
     mr_status status; /* MR_OK: it holds all that was asked for */
     uint64_t bytes, loaded_bytes;
 } mr_rank_held;
+
+/* What a rank without a stage has measured while other ranks ran. */
+typedef struct mr_rank_again {
+    uint32_t number; /* of the last mr_roll_call_measure_again */
+    bool is_due;     /* the rank measures: it has not answered, and was told nothing else since */
+    bool is_new;     /* the rank has answered it, and nobody has taken the answer */
+    mr_status status;
+    mr_step_times layer; /* with MR_OK: as MeasuredAgain of millrace.proto */
+} mr_rank_again;
 
 /* A rank, as its hello describes it. */
 typedef struct mr_rank_info {
@@ -51,6 +62,7 @@ typedef struct mr_rank_info {
     int32_t n_parts;     /* of the model file; 0: the rank has none of them */
     mr_rank_part *parts; /* [n_parts] */
     mr_rank_held held;
+    mr_rank_again again;
     uint32_t took_epoch; /* of the latest mr_roll_call_take_kv that it has answered */
     bool took_all;       /* and whether it has all blocks */
 } mr_rank_info;
@@ -121,6 +133,15 @@ MR_MUST_USE mr_status mr_roll_call_take_kv(mr_roll_call *r, int32_t rank, const 
 MR_MUST_USE mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_order *order, mr_err *err);
 /* The rank's answer to the latest mr_roll_call_prepare, if mr_roll_call_hear has taken it: true once. */
 bool mr_roll_call_take_held(mr_roll_call *r, int32_t rank, mr_rank_held *out);
+typedef struct mr_again_wish {
+    int32_t kv_type, max_rows; /* as in mr_facts_wish */
+    bool fast_numerics;
+} mr_again_wish;
+/* Tells a rank without a stage, which must not be loading layers, to measure some for a moment while other ranks run.
+ * Does not wait: where the link has no room, nothing is asked, and again.is_due of the rank stays false. */
+MR_MUST_USE mr_status mr_roll_call_measure_again(mr_roll_call *r, int32_t rank, const mr_again_wish *wish, mr_err *err);
+/* The rank's answer to the latest mr_roll_call_measure_again, if mr_roll_call_hear has taken it: true once. */
+bool mr_roll_call_take_again(mr_roll_call *r, int32_t rank, mr_rank_again *out);
 /* Like mr_roll_call_abort. When its stage has ended, the rank frees the weights that it keeps, and answers with its
  * free memory. question: a number other than 0, greater than those before. */
 MR_MUST_USE mr_status mr_roll_call_ask(mr_roll_call *r, int32_t rank, uint32_t question, mr_err *err);

@@ -30,6 +30,7 @@ mr_status mr_roll_call_prepare(mr_roll_call *r, int32_t rank, const mr_prepare_o
     r->infos[rank].held.is_new = false;
     if (status == MR_OK)
         status = roll_call_send(r, rank, &message.base, err);
+    r->infos[rank].held.is_due = status == MR_OK && n > 0;
     mr_free(ranges);
     mr_free(list);
     return status;
@@ -39,6 +40,7 @@ void roll_call_note_held(mr_roll_call *r, int32_t rank, const Millrace__Held *m)
     mr_rank_held *held = &r->infos[rank].held;
     if (m->number != held->number)
         return;
+    held->is_due = false;
     held->is_new = true;
     held->status = (mr_status)m->status;
     held->bytes = m->bytes;

@@ -235,6 +235,98 @@ static void test_given_up(void **state) {
     }
 }
 
+/* --- Ranks that measure again ------------------------------------------------------------------------------------ */
+
+static void hear_until(rig *r, int32_t i, bool (*is_done)(const mr_rank_info *info)) {
+    expect_ok(mr_roll_call_hear(r->roll, i, &r->err), &r->err);
+    while (!is_done(mr_roll_call_info(r->roll, i))) {
+        expect_ok(mr_channel_wait(r->channel, in_s(1), &r->err), &r->err);
+        expect_ok(mr_roll_call_hear(r->roll, i, &r->err), &r->err);
+    }
+}
+
+static bool has_measured(const mr_rank_info *info) {
+    return info->again.is_new;
+}
+
+static bool has_loaded(const mr_rank_info *info) {
+    return info->held.is_new;
+}
+
+static bool has_answered(const mr_rank_info *info) {
+    return info->answered == 1;
+}
+
+static void measure_again(rig *r, int32_t i) {
+    const mr_again_wish wish = {.kv_type = MR_TYPE_F16, .max_rows = 8};
+    expect_ok(mr_roll_call_measure_again(r->roll, i, &wish, &r->err), &r->err);
+    assert_true(mr_roll_call_info(r->roll, i)->again.is_due);
+}
+
+static void expect_measured(rig *r, int32_t i, mr_status status) {
+    mr_rank_again again;
+    hear_until(r, i, has_measured);
+    assert_true(mr_roll_call_take_again(r->roll, i, &again));
+    assert_false(again.is_due);
+    assert_int_equal(again.status, status);
+    assert_false(mr_roll_call_take_again(r->roll, i, &again));
+    if (status != MR_OK)
+        return;
+    assert_int_equal(again.layer.n, 2);
+    assert_int_equal(again.layer.rows[1], 4);
+    assert_true(again.layer.seconds[0] > 0 && again.layer.seconds[1] > 0);
+}
+
+static mr_rank_held load(rig *r, const job_model *m) {
+    const mr_plan_stage stage = {.first = 0, .last = m->tiny->info.n_layers};
+    mr_rank_held held;
+    expect_ok(mr_roll_call_prepare(r->roll, 0, &(mr_prepare_order){.n_stages = 1, .stages = &stage}, &r->err), &r->err);
+    assert_true(mr_roll_call_info(r->roll, 0)->held.is_due);
+    hear_until(r, 0, has_loaded);
+    assert_true(mr_roll_call_take_held(r->roll, 0, &held) && held.status == MR_OK && held.bytes > 0);
+    assert_false(held.is_due);
+    return held;
+}
+
+/* The weights that a spare holds stay. */
+static void test_measures_again(void **state) {
+    const job_model *m = *state;
+    rig r;
+    rig_start(&r, m, 2, 1);
+    measure_again(&r, 1);
+    expect_measured(&r, 1, MR_E_NOT_FOUND);
+    mr_rank_held held = load(&r, m);
+    assert_true(held.loaded_bytes >= held.bytes);
+    measure_again(&r, 0);
+    expect_measured(&r, 0, MR_OK);
+    held = load(&r, m);
+    assert_true(held.loaded_bytes < held.bytes / 2); /* constants, which no store keeps */
+    rig_stop(&r);
+}
+
+/* Whatever comes, the rank answers it at once, and the coordinator knows that the measurement may have ended. */
+static void test_ends_measuring_again(void **state) {
+    const job_model *m = *state;
+    int64_t ahead_ns;
+    rig r;
+    rig_start(&r, m, 1, -1);
+    measure_again(&r, 0);
+    expect_ok(mr_roll_call_compare_clocks(r.roll, 0, &ahead_ns, &r.err), &r.err);
+    assert_false(mr_roll_call_info(r.roll, 0)->again.is_due);
+    measure_again(&r, 0);
+    (void)load(&r, m);
+    assert_false(mr_roll_call_info(r.roll, 0)->again.is_due);
+    measure_again(&r, 0);
+    expect_ok(mr_roll_call_ask(r.roll, 0, 1, &r.err), &r.err);
+    hear_until(&r, 0, has_answered);
+    measure_again(&r, 0);
+    expect_measured(&r, 0, MR_OK);
+    measure_again(&r, 0);
+    rig_stop(&r);
+}
+
+/* --- In one process ---------------------------------------------------------------------------------------------- */
+
 /* The same test for the stages of one process. */
 static void test_in_one_process(void **state) {
     const job_model *m = *state;
@@ -340,9 +432,14 @@ static void test_lies(void **state) {
 int main(void) {
     static job_model model;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_measures, &model),       cmocka_unit_test_prestate(test_keeps, &model),
-        cmocka_unit_test_prestate(test_a_rank_cannot, &model),  cmocka_unit_test_prestate(test_given_up, &model),
-        cmocka_unit_test_prestate(test_in_one_process, &model), cmocka_unit_test_prestate(test_lies, &model),
+        cmocka_unit_test_prestate(test_measures, &model),
+        cmocka_unit_test_prestate(test_keeps, &model),
+        cmocka_unit_test_prestate(test_a_rank_cannot, &model),
+        cmocka_unit_test_prestate(test_given_up, &model),
+        cmocka_unit_test_prestate(test_in_one_process, &model),
+        cmocka_unit_test_prestate(test_lies, &model),
+        cmocka_unit_test_prestate(test_measures_again, &model),
+        cmocka_unit_test_prestate(test_ends_measuring_again, &model),
     };
     tiny_desc desc = job_model_desc();
     job_model_init(&model, tiny_model_write(&desc));

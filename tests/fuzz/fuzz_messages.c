@@ -290,6 +290,12 @@ static void use_report(const Millrace__Report *r) {
     case MILLRACE__REPORT__BODY_FACTS:
         use_facts(r->facts);
         break;
+    case MILLRACE__REPORT__BODY_MEASURED:
+        use_text(r->measured->text);
+        MR_ASSERT(r->measured->layer || r->measured->status != MR_OK);
+        if (r->measured->layer)
+            use_times(r->measured->layer);
+        break;
     case MILLRACE__REPORT__BODY_LINK:
         use_text(r->link->text);
         MR_ASSERT(r->link->peer < MR_MAX_STAGES && r->link->latency_s >= 0 && r->link->second_bytes >= 0);

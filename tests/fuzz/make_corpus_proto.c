@@ -58,6 +58,8 @@ static void save_messages(void) {
         samples_init(&s, 1, body);
         save_message(&s, REPORT, "report", body);
     }
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_MEASURED);
+    save_message(&s, REPORT, "report", MILLRACE__REPORT__BODY_MEASURED);
     samples_init(&s, MILLRACE__CONTROL__BODY_REPORT_USES, MILLRACE__REPORT__BODY_USE_COUNTS);
     save_message(&s, CONTROL, "control", MILLRACE__CONTROL__BODY_REPORT_USES);
     save_message(&s, REPORT, "report", MILLRACE__REPORT__BODY_USE_COUNTS);

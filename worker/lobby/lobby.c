@@ -10,17 +10,18 @@
 #include "proto/link.h"
 #include "proto/messages.h"
 #include "worker/files/file_layers.h"
-#include "worker/link_device.h"
 #include "worker/lobby/file_sharing.h"
 #include "worker/lobby/give_kv.h"
 #include "worker/lobby/hello.h"
-#include "worker/lobby/kept_facts.h"
+#include "worker/lobby/measure_wish.h"
 #include "worker/lobby/part_roots.h"
 #include "worker/lobby/prepare.h"
 #include "worker/lobby/probe.h"
 #include "worker/lobby/probe_device.h"
 #include "worker/lobby/take_kv.h"
 #include "worker/worker.h"
+
+enum { LOAD_RESTS = 1, MEASURE_RESTS = 3 };
 
 typedef struct lobby {
     const mr_lobby_config *config;
@@ -35,7 +36,8 @@ typedef struct lobby {
     bool runs_stage;
     mr_kv_giving giving; /* of KV blocks, while a stage runs */
     uint32_t n_signals;  /* of config->n_signals, those that the coordinator was told of */
-    int64_t loaded_ns;   /* when a load for a later stage has last called must_stop; 0: not yet */
+    int64_t worked_ns;   /* when work while others run has last called must_stop; 0: not yet */
+    int32_t rests;       /* of this work: as must_stop says */
     mr_status status;    /* error of a peek inside told_to_end */
     mr_err err;
 } lobby;
@@ -154,6 +156,23 @@ static bool told_to_end_and_serve(void *ctx) {
     return told_to_end(l);
 }
 
+/* Callback of work while other ranks run steps: whether a message has come. Otherwise waits for one `rests` times as
+ * long as the work took since the last call, so that the work takes a part of the time of this rank's cores at most. */
+static bool must_stop(void *ctx) {
+    lobby *l = ctx;
+    int64_t now_ns = mr_clock_now_ns();
+    mr_file_server_serve(l->files.server, 0);
+    if (l->worked_ns > 0 && !told_to_end(l) && !l->message)
+        (void)!mr_channel_wait(l->config->channel, now_ns + l->rests * (now_ns - l->worked_ns), &l->err);
+    l->worked_ns = mr_clock_now_ns();
+    return told_to_end(l) || l->message;
+}
+
+static void begin_work(lobby *l, int32_t rests) {
+    l->worked_ns = 0;
+    l->rests = rests;
+}
+
 static mr_status share_file(lobby *l, mr_err *err) {
     mr_err why;
     mr_file_sharing_begin(&l->files, l->config, l->message->share);
@@ -242,9 +261,10 @@ static void progress(void *ctx) {
 
 /* Opens the model file. Without the file, fetches the header and small tensors only: products with matrices of zeros
  * take the same time. */
-static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_info, mr_err *err) {
+static mr_status open_model(lobby *l, bool (*told)(void *ctx), mr_gguf **out_gguf, mr_model_info *out_info,
+                            mr_err *err) {
     const mr_lobby_config *c = l->config;
-    const mr_file_wait wait = {told_to_end_and_serve, NULL, l};
+    const mr_file_wait wait = {told, NULL, l};
     if (file_problem(l))
         return mr_err_set(err, l->files.problem.status, "%s", l->files.problem.text);
     if (!c->backend || !c->model_path)
@@ -258,42 +278,38 @@ static mr_status open_model(lobby *l, mr_gguf **out_gguf, mr_model_info *out_inf
     return status;
 }
 
-/* A link to a neighbour takes memory of the device, too. Kept facts are without it. */
-static void add_links(const mr_lobby_config *c, const mr_devices *devices, const mr_measure_config *m,
-                      mr_measured *out) {
-    int32_t holder = mr_devices_holder(&devices->list);
-    if (out->device.is_known && holder >= 0 && c->coordinator > 1) /* the endpoint behind the last rank */
-        out->device.stage_bytes += mr_link_device_stage_bytes(devices->list.at[holder], m->max_rows, m->info->d_model);
-}
-
-/* Measures with the backends of a run. */
-static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_err *err) {
-    const mr_lobby_config *c = l->config;
+/* Without `again` in the wish for out, which then is complete, else for out_layer. */
+static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_message *out, mr_step_times *out_layer,
+                         mr_err *err) {
+    bool (*told)(void *ctx) = wish->again > 0 ? must_stop : told_to_end_and_serve;
     mr_gguf *gguf = NULL;
     mr_model_info info;
-    mr_measured measured;
-    const mr_devices devices = mr_devices_for(c->devices, wish->fast_numerics);
-    bool is_known = false;
-    mr_status status = open_model(l, &gguf, &info, err);
+    mr_facts_message_fill(out, NULL);
+    begin_work(l, MEASURE_RESTS);
+    mr_status status = open_model(l, told, &gguf, &info, err);
     if (status == MR_OK) {
-        const mr_measure_config m = {.gguf = gguf,
-                                     .info = &info,
-                                     .backend = c->backend,
-                                     .devices = &devices,
-                                     .kv_type = (mr_type)wish->kv_type,
-                                     .max_rows = (int32_t)wish->max_rows,
-                                     .map_weights = wish->map_weights,
-                                     .n_together = (int32_t)wish->n_together,
-                                     .progress = progress,
-                                     .told_to_end = told_to_end_and_serve,
-                                     .ctx = l};
-        status = mr_kept_facts_get(c->cache_dir, c->n_threads, &m, wish, &measured, &is_known, err);
-        if (status == MR_OK && is_known)
-            add_links(c, &devices, &m, &measured);
+        const mr_measure_wish w = {wish, l->config, gguf, &info, progress, told, l};
+        status = wish->again > 0 ? mr_measure_wish_again(&w, out_layer, err) : mr_measure_wish_facts(&w, out, err);
     }
     mr_gguf_close(gguf);
-    mr_facts_message_fill(out, is_known ? &measured : NULL);
     return status;
+}
+
+/* Without room in the link there is no answer. */
+static mr_status say_measured(lobby *l, uint32_t again, const mr_step_times *times, const mr_err *problem,
+                              mr_err *err) {
+    Millrace__MeasuredAgain answer = MILLRACE__MEASURED_AGAIN__INIT;
+    mr_times_message layer;
+    bool sent;
+    answer.again = again;
+    if (problem) {
+        answer.status = (uint32_t)problem->status;
+        answer.text = (char *)(uintptr_t)problem->text;
+    } else {
+        answer.layer = mr_times_message_fill(&layer, times);
+    }
+    const Millrace__Report report = mr_msg_report_of(&answer.base);
+    return mr_outbox_send_message(l->report, &report.base, &sent, err);
 }
 
 /* An error of the measurement becomes status and text of the answer. After MR_E_CANCELLED (told to end) nothing is
@@ -301,14 +317,18 @@ static mr_status measure(lobby *l, const Millrace__Measure *wish, mr_facts_messa
 static mr_status answer_measure(lobby *l, mr_err *err) {
     const Millrace__Measure wish = *l->message->measure;
     mr_facts_message answer;
+    mr_step_times layer;
     mr_err problem;
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    mr_weight_store_clear(l->store); /* the measurement loads layers of its own */
-    status = measure(l, &wish, &answer, &problem);
+    if (wish.again == 0)
+        mr_weight_store_clear(l->store); /* the measurement loads layers of its own */
+    status = measure(l, &wish, &answer, &layer, &problem);
     if (status == MR_E_CANCELLED)
         return how_told(l, err);
+    if (wish.again > 0)
+        return say_measured(l, wish.again, &layer, status == MR_OK ? NULL : &problem, err);
     answer.message.status = (uint32_t)status;
     if (status != MR_OK)
         answer.message.text = problem.text;
@@ -324,7 +344,7 @@ static mr_status answer_headers(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    status = open_model(l, &gguf, &info, &problem);
+    status = open_model(l, told_to_end_and_serve, &gguf, &info, &problem);
     mr_gguf_close(gguf);
     if (status == MR_E_CANCELLED)
         return how_told(l, err);
@@ -385,18 +405,6 @@ static mr_status answer_probe(lobby *l, mr_err *err) {
 
 /* --- Layers for a later stage ------------------------------------------------------------------------------------ */
 
-/* Callback of a load: whether a message has come. Otherwise waits for one as long as the load took since the last call,
- * so that the load takes half of the time of this rank's cores at most. */
-static bool must_stop(void *ctx) {
-    lobby *l = ctx;
-    int64_t now_ns = mr_clock_now_ns();
-    mr_file_server_serve(l->files.server, 0);
-    if (l->loaded_ns > 0 && !told_to_end(l) && !l->message)
-        (void)!mr_channel_wait(l->config->channel, now_ns + (now_ns - l->loaded_ns), &l->err);
-    l->loaded_ns = mr_clock_now_ns();
-    return told_to_end(l) || l->message;
-}
-
 /* Opens the model file, and fetches the layers of the wish if this host lacks them. */
 static mr_status open_for(lobby *l, const mr_prepare_wish *wish, mr_gguf **out_gguf, mr_model_info *out_info,
                           mr_err *err) {
@@ -423,7 +431,7 @@ static mr_status answer_prepare(lobby *l, mr_err *err) {
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the layers of a later stage");
     mr_prepare_read(l->message->prepare, wish);
     answer.number = l->message->prepare->number;
-    l->loaded_ns = 0;
+    begin_work(l, LOAD_RESTS);
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK || wish->n == 0) {
         mr_weight_store_clear(l->store);
@@ -462,7 +470,7 @@ static mr_status answer_take_kv(lobby *l, mr_err *err) {
     mr_status status = mr_inbox_release(l->control, err);
     if (status != MR_OK)
         return status;
-    mr_status taken = open_model(l, &gguf, &info, &why);
+    mr_status taken = open_model(l, told_to_end_and_serve, &gguf, &info, &why);
     if (taken == MR_OK)
         taken = mr_kv_take_ahead(&wish, &info, l->config->backend, l->config->coordinator, transfer, &l->kv, &why);
     else

@@ -21,7 +21,9 @@ enum {
     SAMPLE_RUNS = 9,
     DEFAULT_CACHE_BYTES = 64 << 20, /* if the system does not tell the size of the last cache */
 };
-static const int64_t KIND_NS = 3 * MR_NS_PER_S / 2, ALL_NS = 5 * MR_NS_PER_S, SWEEP_NS = 3 * MR_NS_PER_MS;
+static const int64_t KIND_NS = 3 * MR_NS_PER_S / 2, ALL_NS = 5 * MR_NS_PER_S, SWEEP_NS = 3 * MR_NS_PER_MS,
+                     AGAIN_NS = 2 * MR_NS_PER_S;
+static const int32_t AGAIN_ROWS[] = {1, 4, 16};
 /* Shares of the time budget of a kind. LONG_PART: a step through all trials that takes longer runs one trial only.
  * POINT_PART: most time for all samples of a point. */
 static const double LONG_PART = 0.05, POINT_PART = 0.2;
@@ -322,6 +324,46 @@ mr_status mr_measure_sample(const mr_measure_config *config, double *out_seconds
     }
     if (status == MR_OK)
         *out_seconds = series_median(&times);
+    end(&m);
+    return status;
+}
+
+/* Rounds of all points, at least one. */
+static mr_status measure_means(measure *m, mr_step_times *out, mr_err *err) {
+    mr_step_times r = {0};
+    double seconds = 0;
+    int32_t n_rounds = 0;
+    while (r.n < (int32_t)(sizeof AGAIN_ROWS / sizeof AGAIN_ROWS[0]) && AGAIN_ROWS[r.n] <= m->max_rows) {
+        r.rows[r.n] = AGAIN_ROWS[r.n];
+        r.n++;
+    }
+    mr_status status = sweep(m, m->n_trials, &(trial_step){.n_rows = 1}, &seconds, err); /* to warm up */
+    int64_t end_ns = mr_clock_now_ns() + m->budget_ns;
+    while (status == MR_OK && (n_rounds == 0 || mr_clock_now_ns() < end_ns)) {
+        for (int32_t i = 0; i < r.n && status == MR_OK; i++) {
+            status = sweep(m, m->n_trials, &(trial_step){.n_rows = r.rows[i]}, &seconds, err);
+            r.seconds[i] += seconds;
+        }
+        n_rounds++;
+    }
+    if (status != MR_OK)
+        return status;
+    for (int32_t i = 0; i < r.n; i++)
+        r.seconds[i] /= n_rounds;
+    log_curve("again, layer kind", m->kind[m->config->info->n_layers / 2], &r);
+    *out = r;
+    return MR_OK;
+}
+
+mr_status mr_measure_again(const mr_measure_config *config, mr_step_times *out, mr_err *err) {
+    measure m;
+    int32_t n_kinds;
+    mr_status status = begin(&m, config, &n_kinds, err);
+    m.budget_ns = config->kind_ns > 0 ? config->kind_ns : AGAIN_NS;
+    if (status == MR_OK)
+        status = load_kind(&m, m.kind[config->info->n_layers / 2], err);
+    if (status == MR_OK)
+        status = measure_means(&m, out, err);
     end(&m);
     return status;
 }

@@ -107,6 +107,13 @@ static bool fits_device(const mr_stage_config *config, const mr_stage_sizes *siz
     return device.memory_bytes == 0 || bytes->weights + bytes->kv + bytes->tables + bytes->work <= device.memory_bytes;
 }
 
+static bool goes_on(void *ctx, size_t done_bytes, size_t total_bytes) {
+    const mr_measure_config *c = ctx;
+    (void)done_bytes;
+    (void)total_bytes;
+    return !c->told_to_end || !c->told_to_end(c->ctx);
+}
+
 mr_status trial_init(trial *t, const mr_measure_config *c, const trial_desc *d, mr_err *err) {
     *t = (trial){.config = c, .n_layers = d->range.last - d->range.first, .depth = depth_of(c, d->range)};
     t->n_attended = attended(c, d->range, t->depth);
@@ -119,7 +126,7 @@ mr_status trial_init(trial *t, const mr_measure_config *c, const trial_desc *d, 
     if (status == MR_OK && (t->bytes > d->free_bytes || (d->on_device && !fits_device(&config, &sizes))))
         status = mr_err_set(err, MR_E_NO_MEMORY, "too little memory is free to measure layer %d", (int)d->range.first);
     if (status == MR_OK)
-        status = mr_stage_create(&config, c->backend, NULL, NULL, &t->stage, err);
+        status = mr_stage_create(&config, c->backend, goes_on, (void *)(uintptr_t)c, &t->stage, err);
     if (status == MR_OK)
         status = set_tables(t, config.max_sequences, err);
     if (status == MR_OK && d->range.first > 0)

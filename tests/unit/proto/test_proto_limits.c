@@ -378,6 +378,22 @@ static void test_facts_limits(void **state) {
     expect_accepted(&s, REPORT);
 }
 
+static void test_measured_limits(void **state) {
+    (void)state;
+    BROKEN_REPORT(MEASURED, measured.status = 99, "measured again: status is 99");
+    BROKEN_REPORT(MEASURED, measured.status = MR_E_CANCELLED, "which no rank has");
+    BROKEN_REPORT(MEASURED, measured.layer = NULL, "measured again: the times of the layer are missing");
+    BROKEN_REPORT(MEASURED, times[0].n_rows = 0, "the number of points is 0, allowed is 1 to 16");
+    BROKEN_REPORT(MEASURED, times[0].n_rows++, "the number of points is 17");
+    BROKEN_REPORT(MEASURED, time_rows[15]++, "the rows of a point is 4097");
+    BROKEN_REPORT(MEASURED, times_s[3] = NAN, "a time is nan");
+    samples s;
+    samples_init(&s, 1, MILLRACE__REPORT__BODY_MEASURED);
+    s.measured.status = MR_E_NO_MEMORY;
+    s.measured.layer = NULL;
+    expect_accepted(&s, REPORT);
+}
+
 /* The messages of the lobby, before the limits of a plan are known. */
 static void test_lobby_limits(void **state) {
     (void)state;
@@ -485,23 +501,15 @@ static void test_what_passes_without_a_plan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plan_limits),
-        cmocka_unit_test(test_synthetic_plan_limits),
-        cmocka_unit_test(test_open_limits),
-        cmocka_unit_test(test_step_limits),
-        cmocka_unit_test(test_tokens_limits),
-        cmocka_unit_test(test_report_limits),
-        cmocka_unit_test(test_lobby_limits),
-        cmocka_unit_test(test_file_limits),
-        cmocka_unit_test(test_link_setup_limits),
-        cmocka_unit_test(test_step_sums_limits),
-        cmocka_unit_test(test_use_counts_limits),
-        cmocka_unit_test(test_end_of_use_counts),
-        cmocka_unit_test(test_many_use_counts),
-        cmocka_unit_test(test_facts_limits),
-        cmocka_unit_test(test_device_facts_limits),
-        cmocka_unit_test(test_every_status_is_known),
-        cmocka_unit_test(test_what_passes_without_a_plan),
+        cmocka_unit_test(test_plan_limits),           cmocka_unit_test(test_synthetic_plan_limits),
+        cmocka_unit_test(test_open_limits),           cmocka_unit_test(test_step_limits),
+        cmocka_unit_test(test_tokens_limits),         cmocka_unit_test(test_report_limits),
+        cmocka_unit_test(test_lobby_limits),          cmocka_unit_test(test_file_limits),
+        cmocka_unit_test(test_link_setup_limits),     cmocka_unit_test(test_step_sums_limits),
+        cmocka_unit_test(test_use_counts_limits),     cmocka_unit_test(test_end_of_use_counts),
+        cmocka_unit_test(test_many_use_counts),       cmocka_unit_test(test_facts_limits),
+        cmocka_unit_test(test_measured_limits),       cmocka_unit_test(test_device_facts_limits),
+        cmocka_unit_test(test_every_status_is_known), cmocka_unit_test(test_what_passes_without_a_plan),
     };
     return cmocka_run_group_tests_name("proto_limits", tests, NULL, NULL);
 }

@@ -258,6 +258,7 @@ static void facts_init(samples *s) {
     s->measure.max_rows = MR_MAX_STEP_ROWS;
     s->measure.n_together = MR_MAX_STAGES;
     s->measure.anew = true;
+    s->measure.again = UINT32_MAX;
     s->probe = (Millrace__Probe)MILLRACE__PROBE__INIT;
     s->probe.peer = MR_MAX_STAGES - 1;
     s->facts = (Millrace__Facts)MILLRACE__FACTS__INIT;
@@ -292,6 +293,10 @@ static void facts_init(samples *s) {
     s->device.layer_bytes = s->device.token_bytes = s->device.trunk_bytes = s->device_bytes;
     s->device_bytes[1] = UINT64_C(1) << 50;
     s->facts.device = &s->device;
+    s->measured = (Millrace__MeasuredAgain)MILLRACE__MEASURED_AGAIN__INIT;
+    s->measured.again = UINT32_MAX;
+    s->measured.layer = &s->times[0];
+    s->measured.text = s->text;
     s->link = (Millrace__LinkFacts)MILLRACE__LINK_FACTS__INIT;
     s->link.peer = MR_MAX_STAGES - 1;
     s->link.second_bytes = 1;
@@ -394,6 +399,8 @@ void samples_init(samples *s, int control_body, int report_body) {
         s->report.expert_share = &s->expert_share;
     else if (report_body == MILLRACE__REPORT__BODY_FACTS)
         s->report.facts = &s->facts;
+    else if (report_body == MILLRACE__REPORT__BODY_MEASURED)
+        s->report.measured = &s->measured;
     else if (report_body == MILLRACE__REPORT__BODY_LINK)
         s->report.link = &s->link;
     else

@@ -71,6 +71,7 @@ typedef struct samples {
     Millrace__DeviceFacts device;
     char device_name[65];
     uint64_t device_bytes[2];
+    Millrace__MeasuredAgain measured;
     Millrace__LinkFacts link;
     Millrace__Times times[3], *kinds[2];
     uint32_t time_rows[MR_STEP_TIMES_MAX + 1];

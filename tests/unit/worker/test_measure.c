@@ -109,6 +109,35 @@ static void test_measures_all_rows(void **state) {
     rig_stop(&r);
 }
 
+/* While others run: a few points, and nothing else. The budget is over at once, which leaves one round. */
+static void test_measures_again(void **state) {
+    (void)state;
+    tiny_desc d = tiny_default("llama", MR_TYPE_Q8_0);
+    d.n_layers = 5;
+    d.edit = (tiny_edit){.name = "blk.2.ffn_down.weight", .kind = TINY_TYPE, .type = MR_TYPE_F16};
+    for (int32_t max_rows = 1; max_rows <= 17; max_rows += 8) {
+        rig r;
+        mr_step_times out;
+        mr_err err;
+        rig_start(&r, &d, max_rows);
+        r.config.kind_ns = 1;
+        expect_ok(mr_measure_again(&r.config, &out, &err), &err);
+        assert_int_equal(out.n, max_rows == 1 ? 1 : max_rows == 9 ? 2 : 3);
+        for (int32_t i = 0; i < out.n; i++) {
+            assert_int_equal(out.rows[i], 1 << 2 * i);
+            assert_true(out.seconds[i] > 0 && isfinite(out.seconds[i]));
+        }
+        assert_true(r.n_progress > 0);
+        int n_asked = r.n_asked;
+        assert_true(n_asked > 1 + out.n); /* the load asks, too */
+        for (r.ends_at = 0; r.ends_at < n_asked; r.ends_at++) {
+            r.n_asked = 0;
+            assert_int_equal(mr_measure_again(&r.config, &out, &err), MR_E_CANCELLED);
+        }
+        rig_stop(&r);
+    }
+}
+
 static void test_ends_when_told(void **state) {
     (void)state;
     tiny_desc d = tiny_default("llama", MR_TYPE_F16);
@@ -139,6 +168,15 @@ static void test_without_memory(void **state) {
     for (; status != MR_OK && n < 10000; n++) {
         mr_mem_fail_at(n);
         status = mr_measure_sample(&r.config, &seconds, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+    }
+    assert_true(status == MR_OK && n > 10);
+    r.config.kind_ns = 1;
+    mr_step_times out;
+    for (n = 0, status = MR_E_NO_MEMORY; status != MR_OK && n < 10000; n++) {
+        mr_mem_fail_at(n);
+        status = mr_measure_again(&r.config, &out, &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
     }
@@ -179,11 +217,9 @@ static void test_fewer_trials_without_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measures),
-        cmocka_unit_test(test_measures_all_rows),
-        cmocka_unit_test(test_ends_when_told),
-        cmocka_unit_test(test_without_memory),
-        cmocka_unit_test(test_fewer_trials_without_memory),
+        cmocka_unit_test(test_measures),       cmocka_unit_test(test_measures_all_rows),
+        cmocka_unit_test(test_measures_again), cmocka_unit_test(test_ends_when_told),
+        cmocka_unit_test(test_without_memory), cmocka_unit_test(test_fewer_trials_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
