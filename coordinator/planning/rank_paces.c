@@ -19,7 +19,8 @@ static const double LEAST_PACE = 1e-3, MOST_PACE = 1e3;
 typedef struct rank_pace {
     double n, seconds, predicted_s; /* fading sums */
     double pace;                    /* by these sums, since there were enough; 0: not known */
-    int64_t heard_ns;               /* when the latest steps came */
+    bool is_measured;               /* the pace is of a measurement without steps */
+    int64_t heard_ns;               /* when the latest steps came, or the measurement */
 } rank_pace;
 
 struct mr_rank_paces {
@@ -55,6 +56,10 @@ static double seconds_since(int64_t then_ns, int64_t now_ns) {
     return now_ns > then_ns ? (double)(now_ns - then_ns) / (double)MR_NS_PER_S : 0;
 }
 
+static double limited(double pace) {
+    return fmin(fmax(pace, LEAST_PACE), MOST_PACE);
+}
+
 void mr_rank_paces_add(mr_rank_paces *p, int32_t rank, const mr_paced_steps *steps, int64_t now_ns) {
     rank_pace *r = &p->ranks[rank];
     if (steps->n <= 0 || !(steps->seconds > 0) || !(steps->predicted_s > 0))
@@ -64,13 +69,15 @@ void mr_rank_paces_add(mr_rank_paces *p, int32_t rank, const mr_paced_steps *ste
     r->seconds = keeps * r->seconds + steps->seconds;
     r->predicted_s = keeps * r->predicted_s + steps->predicted_s;
     r->heard_ns = now_ns;
-    if (r->n >= LEAST_STEPS || r->seconds >= LEAST_S)
-        r->pace = fmin(fmax(r->seconds / r->predicted_s, LEAST_PACE), MOST_PACE);
+    if (r->n < LEAST_STEPS && r->seconds < LEAST_S)
+        return;
+    r->pace = limited(r->seconds / r->predicted_s);
+    r->is_measured = false;
 }
 
 bool mr_rank_paces_is_known(const mr_rank_paces *p, int32_t rank, int64_t now_ns) {
     const rank_pace *r = &p->ranks[rank];
-    return r->pace > 0 && seconds_since(r->heard_ns, now_ns) < OLD_S;
+    return r->pace > 0 && !r->is_measured && seconds_since(r->heard_ns, now_ns) < OLD_S;
 }
 
 static int compare(const void *a, const void *b) {
@@ -96,6 +103,15 @@ static double pace_of(const mr_rank_paces *p, int32_t rank, double usual, int64_
     if (r->pace <= 0 || old_s < 0)
         return r->pace > 0 ? r->pace : usual;
     return usual * pow(r->pace / usual, exp2(-old_s / FADE_HALF_S));
+}
+
+/* What slows the usual rank down may slow this one down, too, and may have done so while it was measured. It counts in
+ * any case, so that an idle rank is not thought of as faster than it is. */
+void mr_rank_paces_measured(mr_rank_paces *p, int32_t rank, double times, int64_t now_ns) {
+    if (!(times > 0))
+        return;
+    p->ranks[rank] = (rank_pace){.is_measured = true, .heard_ns = now_ns};
+    p->ranks[rank].pace = limited(times * fmax(usual_pace(p, now_ns), 1));
 }
 
 double mr_rank_paces_get(const mr_rank_paces *p, int32_t rank, int64_t now_ns) {

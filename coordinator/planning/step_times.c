@@ -15,3 +15,12 @@ double mr_step_times_at(const mr_step_times *t, double rows) {
     return rows > t->rows[i] ? t->seconds[i] + beyond * (rows - t->rows[i])
                              : t->seconds[i - 1] + slope * (rows - t->rows[i - 1]);
 }
+
+double mr_step_times_ratio(const mr_step_times *t, const mr_step_times *to) {
+    double sum = 0, sum_to = 0;
+    for (int32_t i = 0; i < t->n; i++) {
+        sum += t->seconds[i];
+        sum_to += mr_step_times_at(to, t->rows[i]);
+    }
+    return sum_to > 0 ? sum / sum_to : 0;
+}

@@ -10,5 +10,7 @@
 /* Seconds for any number of rows: linear between the points, and beyond the last point with the slope of the last two.
  * Below the first point, the time of the first point. 0 for no rows, and for an empty curve. */
 double mr_step_times_at(const mr_step_times *t, double rows);
+/* How many times the seconds of another curve the points of this one take together. 0: the other curve is empty. */
+double mr_step_times_ratio(const mr_step_times *t, const mr_step_times *to);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "coordinator/console/output.h"
 #include "coordinator/planning/recut.h"
+#include "coordinator/session/session_idle.h"
 #include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/session_replan.h"
@@ -43,6 +44,7 @@ struct session_recut {
     double depth;                /* -1: there is neither */
     bool is_paused;              /* the session has the next plan already, and stages report the last steps */
     mr_recut policy;
+    session_idle idle;
     bool looks;     /* --recut, and the planner chose the plan */
     bool is_wanted; /* a look has found a better plan */
     bool is_taken;  /* and recovery makes it */
@@ -87,6 +89,8 @@ mr_status session_recut_init(mr_session *s, mr_err *err) {
     r->looks = look_s > 0 && s->facts.is_solved && !s->map_weights;
     r->policy = mr_recut_begin((look_s > 0 ? look_s : 1) * MR_NS_PER_S, mr_clock_now_ns());
     mr_status status = mr_rank_paces_create(s->cluster.n_ranks, &r->paces, err);
+    if (status == MR_OK)
+        status = session_idle_init(&r->idle, s->cluster.n_ranks, err);
     if (status != MR_OK)
         return status;
     session_recut_learn(s);
@@ -101,6 +105,7 @@ void session_recut_deinit(mr_session *s) {
     if (s->facts.planner.facts == &r->view)
         s->facts.planner.facts = s->facts.known;
     mr_rank_paces_destroy(r->paces);
+    session_idle_deinit(&r->idle);
     mr_free(r->notes);
     mr_free(r->learned);
     mr_free(r->present);
@@ -338,6 +343,7 @@ static mr_recut_offer compare(mr_session *s, const mr_plan *other) {
 
 /* Finds the best plan by what was learned. The offer is {0} where nothing is known. */
 static mr_recut_offer look(mr_session *s) {
+    struct session_recut *r = recut_of(s);
     mr_plan *plan = mr_alloc(sizeof *plan);
     int32_t *ranks = mr_alloc_array((size_t)s->cluster.n_ranks, sizeof *ranks);
     mr_recut_offer offer = {0};
@@ -345,6 +351,7 @@ static mr_recut_offer look(mr_session *s) {
     if (plan && ranks && all_known(s, mr_clock_now_ns())) {
         session_recut_learn(s);
         int32_t n = session_recovery_ranks(s, ranks);
+        session_idle_ask(&r->idle, s, ranks, n);
         mr_status status =
             n > 0 ? session_replan_propose(s, ranks, n, s->facts.planner.kv_tokens, plan, &ignored) : MR_E_NO_MEMORY;
         offer = compare(s, status == MR_OK && !mr_plan_is_same(plan, &s->plan) ? plan : &s->plan);
@@ -379,6 +386,7 @@ bool session_recut_is_due(mr_session *s) {
     if (!r)
         return false;
     end_old_suspicions(s, now_ns);
+    session_idle_hear(&r->idle, s, r->paces);
     if (!r->is_wanted)
         look_again(s, now_ns);
     return !mr_session_is_starved(s) && (r->is_wanted || must_move(s));

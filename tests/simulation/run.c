@@ -395,8 +395,9 @@ static void check_run(run *r) {
 
 static void name_run(const run_config *c, char out[96]) {
     if (c->slow_times > 0)
-        snprintf(out, 96, "--seed %llu --scenario %s --slow %d%s", (unsigned long long)c->seed,
-                 scenario_at(c->scenario)->name, (int)c->slow_times, c->has_faults ? " --faults" : "");
+        snprintf(out, 96, "--seed %llu --scenario %s --slow %d --wrong %d%s", (unsigned long long)c->seed,
+                 scenario_at(c->scenario)->name, (int)c->slow_times, (int)c->wrong_times,
+                 c->has_faults ? " --faults" : "");
     else if (c->kill_at > 0)
         snprintf(out, 96, "--kill %d,%lld --scenario %s", (int)c->victim, (long long)c->kill_at,
                  scenario_at(c->scenario)->name);
@@ -433,7 +434,8 @@ run_result run_one(const run_config *config) {
     draw_room(config);
     int32_t n_messages = STAGE_MESSAGES * (n_ranks < MAX_STAGES ? n_ranks : MAX_STAGES);
     if (config->slow_times > 0)
-        slow_rank_begin(r->world, &r->session, (int32_t)(config->seed % (uint64_t)n_ranks), config->slow_times);
+        slow_rank_begin(r->world, &r->session, (int32_t)(config->seed % (uint64_t)n_ranks), config->slow_times,
+                        config->wrong_times);
     bool has_faults = config->slow_times == 0 || config->has_faults;
     if (!config->is_calm && config->kill_at == 0 && has_faults)
         r->faults = faults_draw(config->seed, n_ranks, scenario_at(config->scenario)->n_clients, n_messages);
@@ -453,6 +455,7 @@ run_result run_one(const run_config *config) {
         for (int32_t i = 0; i < SCENARIO_REQUESTS; i++)
             undisturbed[config->scenario][i] = r->clients[i].heard;
     run_result result = r->result;
+    result.n_ranks = n_ranks;
     result.digest = r->world->digest;
     result.n_events = r->world->n_events;
     result.n_messages = r->n_messages;

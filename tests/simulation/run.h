@@ -17,9 +17,10 @@ typedef struct run_config {
     /* Kills rank victim at its kill_at-th message, and nothing else; 0: the faults of the seed. */
     int32_t victim;
     int64_t kill_at;
-    /* The ranks were measured, and one of them is so many times slower than its facts; 0: off. Without other faults
+    /* The ranks were measured, and one of them is so many times slower than the others; 0: off. Without other faults
      * unless has_faults. */
     int32_t slow_times;
+    int32_t wrong_times; /* but its facts say so many times */
     bool has_faults;
 } run_config;
 
@@ -31,6 +32,7 @@ typedef struct run_result {
     bool has_waited;               /* the job, for memory */
     bool has_ended_early;          /* the coordinator had too little memory, or the job was told to end */
     int32_t most_requests, most_waiting;
+    int32_t n_ranks;
     int32_t slow_layers_first, slow_layers_last; /* of the slow rank: in the first plan, and in the last one */
 } run_result;
 

@@ -70,6 +70,36 @@ static void fades_where_no_steps_come(void **state) {
     mr_rank_paces_destroy(p);
 }
 
+/* A measurement of an idle rank holds until steps of it come. */
+static void believes_measurements_of_idle_ranks(void **state) {
+    (void)state;
+    mr_rank_paces *p = create_paces();
+    int64_t now_ns = report(p, 0, 1.3, 8, START_NS);
+    mr_rank_paces_measured(p, 2, 0.1, now_ns);
+    assert_float_equal(mr_rank_paces_get(p, 2, now_ns), 0.13, 1e-9);
+    assert_false(mr_rank_paces_is_known(p, 2, now_ns));             /* steps alone tell how fast a stage is */
+    assert_float_equal(mr_rank_paces_get(p, 1, now_ns), 1.3, 1e-9); /* so that it is not the usual rank */
+    mr_rank_paces_measured(p, 2, 0, now_ns);                        /* nothing to compare with */
+    assert_float_equal(mr_rank_paces_get(p, 2, now_ns), 0.13, 1e-9);
+    now_ns = report(p, 2, 3, 8, now_ns);
+    assert_true(mr_rank_paces_is_known(p, 2, now_ns));
+    assert_float_equal(mr_rank_paces_get(p, 2, now_ns), 3, 1e-9);
+    mr_rank_paces_measured(p, 2, 8, now_ns); /* it has lost its layers, which were slow */
+    assert_float_equal(mr_rank_paces_get(p, 2, now_ns), 10.4, 1e-9);
+    assert_true(mr_rank_paces_get(p, 2, now_ns + 3600 * S) < 1.01); /* where it is not measured any more */
+    mr_rank_paces_destroy(p);
+}
+
+/* Where all are faster than their facts, a measured rank is as fast as it says. */
+static void does_not_multiply_fast_paces(void **state) {
+    (void)state;
+    mr_rank_paces *p = create_paces();
+    int64_t now_ns = report(p, 0, 0.5, 8, START_NS);
+    mr_rank_paces_measured(p, 2, 0.5, now_ns);
+    assert_float_equal(mr_rank_paces_get(p, 2, now_ns), 0.5, 1e-9);
+    mr_rank_paces_destroy(p);
+}
+
 /* Facts are scaled each time from what was measured, so that paces do not multiply up. */
 static void scales_facts_and_leaves_them(void **state) {
     (void)state;
@@ -297,6 +327,8 @@ int main(void) {
         cmocka_unit_test(comes_back_to_one),
         cmocka_unit_test(assumes_the_usual_pace_of_idle_ranks),
         cmocka_unit_test(fades_where_no_steps_come),
+        cmocka_unit_test(believes_measurements_of_idle_ranks),
+        cmocka_unit_test(does_not_multiply_fast_paces),
         cmocka_unit_test(scales_facts_and_leaves_them),
         cmocka_unit_test(must_be_clearly_faster_than_its_cost),
         cmocka_unit_test(waits_until_looks_agree_and_after_a_change),

@@ -32,11 +32,20 @@ static void knows_nothing_of_nothing(void **state) {
     assert_float_equal(mr_step_times_at(&none, 5), 0, 0);
 }
 
+static void compares_curves(void **state) {
+    (void)state;
+    const mr_step_times t = {.n = 2, .rows = {1, 4}, .seconds = {2, 8}}, to = {3, {1, 2, 8}, {1, 2, 8}}, none = {0};
+    assert_float_equal(mr_step_times_ratio(&t, &to), 2, 1e-12);
+    assert_float_equal(mr_step_times_ratio(&t, &none), 0, 0);
+    assert_float_equal(mr_step_times_ratio(&none, &to), 0, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lies_between_the_points),
         cmocka_unit_test(goes_on_beyond_them),
         cmocka_unit_test(knows_nothing_of_nothing),
+        cmocka_unit_test(compares_curves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
