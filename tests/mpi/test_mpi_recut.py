@@ -16,7 +16,6 @@ from test_mpi_recover import stream  # noqa: E402 (after the path)
 from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
 
 LIMIT_S = 120
-MOVE_LIMIT_S, STARTS = 40, 4  # for layers to move, and how often the server starts until they do
 N_STREAMS = 8
 STOPPED_S, RUNNING_S = 0.1, 0.01
 # One rank has no room for the demo model, but for measuring it, so that the fastest plan has several stages.
@@ -79,9 +78,8 @@ class Serve(unittest.TestCase):
             self.assertEqual((said.get("status"), said.get("done")), (200, True), said)
         return wanted
 
-    def moves(self, wanted):
-        """Whether layers of a slow rank move. On a busy host, the rank without a stage may have been measured as
-        slower than the slow one: then they stay."""
+    def test_layers_of_a_slow_rank_move(self):
+        wanted = self.undisturbed()
         port, job = self.start(3, "--recover", "--recut", "1", "--measure", "anew", *SMALL)
         first = ask(port, "GET", "/plan")[1]
         status, answer = ask(port, "POST", "/cluster/recut")
@@ -92,29 +90,20 @@ class Serve(unittest.TestCase):
         slow = Slow(job.rank_pid(stage["rank"]))
         self.addCleanup(slow.end)
         slow.start()
-        end, plan = time.monotonic() + MOVE_LIMIT_S, first
-        while plan["epoch"] == 1 and time.monotonic() < end:
+        end, plan = time.monotonic() + LIMIT_S, first
+        while plan["epoch"] == 1:
+            self.assertLess(time.monotonic(), end, "no layers have moved")
             self.assertEqual(some_streams(port), wanted)
             plan = ask(port, "GET", "/plan")[1]
-        has_moved = plan["epoch"] > 1
-        if has_moved:
-            self.assertNotEqual([(s["rank"], s["first_layer"]) for s in plan["stages"]],
-                                [(s["rank"], s["first_layer"]) for s in first["stages"]])
+        self.assertNotEqual([(s["rank"], s["first_layer"]) for s in plan["stages"]],
+                            [(s["rank"], s["first_layer"]) for s in first["stages"]])
         slow.end()
         self.assertEqual(some_streams(port), wanted)
         status, answer = ask(port, "POST", "/cluster/recut")
         self.assertEqual(status, 200, answer)
         self.assertRegex(answer["text"], "tokens/s|too little was known")
         done = self.end(job)
-        if has_moved:
-            self.assertRegex(done.stderr, rb"layers move|is suspected")
-        else:
-            print("no layers have moved:", answer["text"], file=sys.stderr)
-        return has_moved
-
-    def test_layers_of_a_slow_rank_move(self):
-        wanted = self.undisturbed()
-        self.assertTrue(any(self.moves(wanted) for _ in range(STARTS)), "no layers have moved after any start")
+        self.assertRegex(done.stderr, rb"layers move|is suspected")
 
     def test_without_recut_nobody_looks(self):
         port, job = self.start(2, "--recover", *SMALL)
