@@ -6,12 +6,13 @@ were skipped."""
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from hosts import Job, kill, run_tests  # noqa: E402 (after the path)
+from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 from test_mpi_recover import stream  # noqa: E402 (after the path)
 from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
 
@@ -30,6 +31,11 @@ def some_streams(port):
     for t in threads:
         t.join()
     return out
+
+
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as f:
+        return f.read()
 
 
 class Slow(threading.Thread):
@@ -55,10 +61,10 @@ class Slow(threading.Thread):
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")
 class Serve(unittest.TestCase):
-    def start(self, n, *options):
+    def start(self, n, *options, program=None):
         port = free_port()
         job = Job(n, ["serve", DEMO, "--port", str(port), "--threads", "1", *options],
-                  mpirun_args=["--enable-recovery"] if n > 1 else [])
+                  mpirun_args=["--enable-recovery"] if n > 1 else [], program=program)
         self.addCleanup(job.left, 0)  # where a test fails
         wait_until_ready(port)
         return port, job
@@ -104,6 +110,22 @@ class Serve(unittest.TestCase):
         self.assertRegex(answer["text"], "tokens/s|too little was known")
         done = self.end(job)
         self.assertRegex(done.stderr, rb"layers move|is suspected")
+
+    def test_a_rank_without_layers_is_measured_again(self):
+        wanted = self.undisturbed()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        to_files = ["sh", "-c", 'exec "$0" "$@" 2>"%s/$OMPI_COMM_WORLD_RANK"' % folder.name, program_path()]
+        port, job = self.start(3, "--recover", "--recut", "1", "--spares", "1", "--measure", "anew", "--log-level",
+                               "debug", *SMALL, program=to_files)
+        first = ask(port, "GET", "/plan")[1]
+        idle, = set(range(3)) - {stage["rank"] for stage in first["stages"]}
+        end = time.monotonic() + LIMIT_S
+        while "again, layer kind 0, 16 rows" not in read(os.path.join(folder.name, str(idle))):
+            self.assertLess(time.monotonic(), end, "rank %d was not measured" % idle)
+            self.assertEqual(some_streams(port), wanted)
+        self.end(job)
+        self.assertNotIn("millrace: error", read(os.path.join(folder.name, "0")))
 
     def test_without_recut_nobody_looks(self):
         port, job = self.start(2, "--recover", *SMALL)
