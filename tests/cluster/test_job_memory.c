@@ -7,10 +7,11 @@
 #include "coordinator/job/job_internal.h"
 #include "engine/base/mem.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test.h"
 
 /* The thread sanitizer makes a life cost 300 ms: it sees every fifth one only. */
-#ifdef __SANITIZE_THREAD__
+#if MR_TEST_TSAN
 enum { STRIDE = 5 };
 #else
 enum { STRIDE = 1 };

@@ -12,15 +12,9 @@
 
 #include "tests/cuda_emulation/emulator_traffic.h"
 #include "tests/cuda_emulation/gpu_emulated.h"
+#include "tests/support/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define EMULATOR_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define EMULATOR_ASAN 1
-#endif
-#endif
-#ifdef EMULATOR_ASAN
+#if MR_TEST_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -89,7 +83,7 @@ void enter();
 
 /* Tell AddressSanitizer of switches: the one that leaves names the stack to come and a place for what is kept of its
  * own, NULL if it ends; the one that arrives gives that place, and learns the stack before. */
-#ifdef EMULATOR_ASAN
+#if MR_TEST_ASAN
 void leave(void **kept, const void *bottom, size_t bytes) {
     __sanitizer_start_switch_fiber(kept, bottom, bytes);
 }
@@ -109,7 +103,7 @@ uint8_t *stack_of(const fibre *f) {
     return stacks + (size_t)f->thread * STACK_BYTES;
 }
 
-#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !MR_TEST_TSAN
 void *main_at;
 /* Saves the registers that a function must keep (System V ABI for x86-64, 3.2.1), and continues at load. */
 extern "C" void emulator_switch(void **save, void *load);

@@ -10,9 +10,10 @@
 #include "engine/base/thread.h"
 #include "tests/cuda_emulation/emulator.h"
 #include "tests/cuda_emulation/node_builder.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#if MR_TEST_ASAN
 enum { GUARD_BYTES = 0 }; /* the sanitizer finds more */
 #else
 enum { GUARD_BYTES = 256 }; /* before and behind each tensor */

@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include "tests/cuda_emulation/device_link_rig.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test.h"
 
 enum { ABORT_HANGS = 70 }; /* exit status */
 static const int64_t LOSS_LIMIT_NS = 3 * MR_NS_PER_S;
-#ifdef __SANITIZE_THREAD__
+#if MR_TEST_TSAN
 static const int64_t EXIT_NS = 2 * MR_NS_PER_S; /* ThreadSanitizer sleeps before a process ends */
 #else
 static const int64_t EXIT_NS = 0;

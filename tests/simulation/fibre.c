@@ -9,14 +9,9 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#define SIM_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SIM_ASAN 1
-#endif
-#endif
-#ifdef SIM_ASAN
+#include "tests/support/sanitizers.h"
+
+#if MR_TEST_ASAN
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -38,7 +33,7 @@ static const void *caller_bottom;
 static size_t caller_bytes;
 
 static void leave(void **kept, const void *bottom, size_t bytes) {
-#ifdef SIM_ASAN
+#if MR_TEST_ASAN
     __sanitizer_start_switch_fiber(kept, bottom, bytes);
 #else
     (void)kept, (void)bottom, (void)bytes;
@@ -46,7 +41,7 @@ static void leave(void **kept, const void *bottom, size_t bytes) {
 }
 
 static void arrive(void *kept, const void **bottom, size_t *bytes) {
-#ifdef SIM_ASAN
+#if MR_TEST_ASAN
     __sanitizer_finish_switch_fiber(kept, bottom, bytes);
 #else
     (void)kept, (void)bottom, (void)bytes;

@@ -4,20 +4,12 @@
 #ifndef MR_TESTS_UNIT_WORKER_TEST_STAGE_CHAIN_H
 #define MR_TESTS_UNIT_WORKER_TEST_STAGE_CHAIN_H
 
+#include "tests/support/sanitizers.h"
 #include "tests/support/tiny_model.h"
 #include "worker/stage/stage.h"
 
 /* Whether this is a run under a sanitizer, which is slower and needs memory itself. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CHAIN_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define CHAIN_SANITIZED 1
-#endif
-#endif
-#ifndef CHAIN_SANITIZED
-#define CHAIN_SANITIZED 0
-#endif
+#define CHAIN_SANITIZED (MR_TEST_ASAN || MR_TEST_TSAN)
 
 enum { CHAIN_MAX_STAGES = 8, CHAIN_MAX_ROWS = 96, CHAIN_SEQUENCES = 2 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test.h"
 
 static void test_sizes_nobody_has_are_refused(void **state) {
@@ -89,7 +90,7 @@ static void fill_and_trim(void *ctx) {
 
 static void test_freed_memory_goes_back(void **state) {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if MR_TEST_ASAN || MR_TEST_TSAN || !defined(__GLIBC__)
     skip(); /* another allocator, which keeps what is freed */
 #endif
     residence r;
