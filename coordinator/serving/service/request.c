@@ -52,7 +52,7 @@ bool output_part_move(output_part *from, size_t n, output_part *to) {
     size_t n_top = 0;
     for (size_t i = 0; i < n; i++) {
         mr_piece_token token = from->tokens[i];
-        token.top = from->top + n_top;
+        token.top = token.n_top > 0 ? from->top + n_top : NULL;
         n_top += (size_t)token.n_top;
         if (!output_part_add_token(to, token))
             return false;
