@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "engine/base/clock.h"
 #include "engine/base/rng.h"
 #include "engine/base/thread.h"
 #include "tests/cuda_emulation/driver.h"
@@ -89,6 +90,7 @@ static bool read_word(char *text, fake_nccl_options *o) {
     } words[] = {
         {"missing", .flag = &o->missing},
         {"version", .number = &o->version},
+        {"delay_us", .number = &o->delay_us},
         {"max_delay_us", .number = &o->max_delay_us},
         {"fail", .text = &o->fail},
         {"fail_at", .number = &o->fail_at},
@@ -143,10 +145,15 @@ static nccl_result begin(call_kind kind) {
 
 static void delay(void) {
     static atomic_int n_drawn;
+    int64_t ns = options.delay_us * INT64_C(1000);
     if (options.max_delay_us > 0) {
         uint64_t draw = mr_rng_u64(1, 2, (uint64_t)atomic_fetch_add(&n_drawn, 1));
-        nanosleep(&(struct timespec){.tv_nsec = (long)(draw % (uint64_t)options.max_delay_us) * 1000}, NULL);
+        ns += (int64_t)(draw % (uint64_t)options.max_delay_us) * 1000;
     }
+    if (options.pass)
+        options.pass(ns);
+    else if (ns > 0)
+        nanosleep(&(struct timespec){.tv_sec = ns / MR_NS_PER_S, .tv_nsec = ns % MR_NS_PER_S}, NULL);
 }
 
 /* --- Sockets ----------------------------------------------------------------------------------------------------- */

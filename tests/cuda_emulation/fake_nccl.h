@@ -18,12 +18,15 @@
 typedef struct fake_nccl_options {
     bool missing;         /* there is no library */
     int32_t version;      /* 0: 22809 */
-    int32_t max_delay_us; /* before each step of a connection, and of a transfer */
-    int32_t n_asks;       /* so often the state of a later transfer's call is that it goes on */
-    const char *fail;     /* a member of nccl_library: fail_at counts its calls; "connect", "transfer": what goes on */
-    int32_t fail_at;      /* the call with this number fails; 0: none */
-    const char *die;      /* the process ends, as by SIGKILL, at the call die_at of this member, or in the middle of
-                           * "connect" or "transfer" */
+    int32_t delay_us;     /* before each step of a connection, and at each end of a transfer */
+    int32_t max_delay_us; /* drawn, of at most this, in addition */
+    /* Lets a delay pass in place of a sleep, on any thread. */
+    void (*pass)(int64_t ns);
+    int32_t n_asks;   /* so often the state of a later transfer's call is that it goes on */
+    const char *fail; /* a member of nccl_library: fail_at counts its calls; "connect", "transfer": what goes on */
+    int32_t fail_at;  /* the call with this number fails; 0: none */
+    const char *die;  /* the process ends, as by SIGKILL, at the call die_at of this member, or in the middle of
+                       * "connect" or "transfer" */
     int32_t die_at;
     int32_t halt_at;  /* the transfer with this number halts after half of its bytes, until the abort; 0: none */
     bool abort_hangs; /* comm_abort never returns */
