@@ -151,8 +151,9 @@ static void swap_parts(mr_request *r, output_part *part) {
 static void point_at_taken(mr_request *r, mr_piece *out) {
     size_t n_top = 0;
     for (size_t i = 0; i < r->taken.n_tokens; i++) {
-        r->taken.tokens[i].top = r->taken.top + n_top;
-        n_top += (size_t)r->taken.tokens[i].n_top;
+        mr_piece_token *token = &r->taken.tokens[i];
+        token->top = token->n_top > 0 ? r->taken.top + n_top : NULL;
+        n_top += (size_t)token->n_top;
     }
     out->tokens = r->taken.tokens;
     out->n_tokens = (int32_t)r->taken.n_tokens;
