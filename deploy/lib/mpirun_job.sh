@@ -30,6 +30,7 @@ filter() {
         -e '/^millrace: warning: rank 0 on .* was interrupted/h' \
         -e "/^millrace: warning: rank [0-9]+ ends: rank 0 on /w $folder/leaves" \
         -e "/^millrace: error: rank [0-9]+ on .*: rank 0 on .* has not called /w $folder/leaves" \
+        -e "/^millrace: error: rank [0-9]+ on .*: no lifeline to rank 0 at /w $folder/leaves" \
         -e '/^millrace: error: /{' -e h -e "w $folder/errors" -e '}' \
         -e '/^-{60,}$/{' -e ':more' -e 'N' -e '/\n-{60,}$/!b more' \
         -e "/$of_mpirun/w $folder/ends" \

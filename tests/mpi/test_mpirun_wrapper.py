@@ -165,6 +165,17 @@ class Ends(Case):
         done = self.run_job("[ $rank != 0 ] || kill -9 $$", "--recovery", "-n", "2", "generate")
         self.assertEqual(done.status, 1, str(done))
 
+    def test_stopped_rank_0(self):
+        """With recovery mpirun waits for it. The other ranks say that it does not call, or does not answer."""
+        stop = """[ $rank != 0 ] || { echo "$$ here" >"$MILLRACE_STATUS_FILE.part"
+            mv "$MILLRACE_STATUS_FILE.part" "$MILLRACE_STATUS_FILE.pid"; kill -STOP $$; }
+            while [ ! -e "$MILLRACE_STATUS_FILE.pid" ]; do sleep 0.1; done
+            echo "millrace: error: rank 1 on h: %s" >&2; exit 1"""
+        for text in ("rank 0 on h has not called for 6 s; hint: what", "no lifeline to rank 0 at h:1 (no answer); hint: what"):
+            done = self.run_job(stop % text, "--recovery", "-n", "2", "generate")
+            self.assertEqual(done.status, 1, str(done))
+            self.assertIn(text.encode(), done.stderr)
+
     def test_signals(self):
         """The wrapper passes them on to mpirun, which ends the ranks; nothing stays."""
         for recovery in [], ["--recovery"]:
