@@ -13,7 +13,8 @@ import pytest
 
 sys.modules["wget"] = types.ModuleType("wget")  # theirs, for downloads of models
 import utils  # noqa: E402
-from openai_case import DEMO, END_S, START_S, free_port  # noqa: E402
+from free_port import free_port  # noqa: E402
+from openai_case import DEMO, END_S, START_S  # noqa: E402
 
 BIN = os.environ["MILLRACE_BIN"]
 

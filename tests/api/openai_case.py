@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,16 +13,12 @@ import urllib.request
 
 import openai
 
+from free_port import free_port
+
 BIN = os.environ.get("MILLRACE_BIN", "build/release/bin/millrace")
 DEMO = os.path.join(os.path.dirname(os.path.abspath(BIN)), "millrace-demo.gguf")
 START_S, END_S, LIMIT_S = 120, 60, 600  # sanitizer builds on busy machines are slow
 STORY = "Once upon a time"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 @unittest.skipUnless(os.path.exists(DEMO), "the demo model is not there")

@@ -381,8 +381,9 @@ def main():
     a = p.parse_args()
     os.environ["MILLRACE_BIN"] = os.path.abspath(a.program)
     global DEMO, Hosts, Job, WRAPPER, add_choice, ask, free_port, kill, program_path, request, wait_until_ready
+    from free_port import free_port
     from hosts import Hosts, Job, kill, program_path  # these read MILLRACE_BIN
-    from test_mpi_recover import DEMO, WRAPPER, add_choice, ask, free_port, request, wait_until_ready
+    from test_mpi_recover import DEMO, WRAPPER, add_choice, ask, request, wait_until_ready
     why = "--no-hosts" if a.no_hosts else Hosts.available()
     if why:
         print("all ranks are on this host: " + why)

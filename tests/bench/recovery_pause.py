@@ -22,8 +22,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "mpi")]
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill  # noqa: E402 (after the path)
-from test_mpi_serve import ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import ask, wait_until_ready  # noqa: E402 (after the path)
 
 N_FIRST = 8  # tokens of a stream that do not count: others are in their prefill
 

@@ -18,8 +18,9 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Hosts, Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
-from test_mpi_serve import DEMO, LIMIT_S, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, LIMIT_S, ask, wait_until_ready  # noqa: E402 (after the path)
 
 WRAPPER = os.path.join(HERE, "..", "..", "deploy", "millrace-mpirun")
 PREFILL = ["bench", DEMO, "-p", "400", "-n", "0", "-r", "1000"]

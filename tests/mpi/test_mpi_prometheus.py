@@ -21,8 +21,9 @@ import urllib.request
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
-from test_mpi_serve import ask, free_port, wait_until_ready  # noqa: E402
+from test_mpi_serve import ask, wait_until_ready  # noqa: E402
 
 DEMO = os.path.join(os.path.dirname(program_path()), "millrace-demo.gguf")
 LIMIT_S = 120

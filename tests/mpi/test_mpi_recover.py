@@ -16,8 +16,9 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Hosts, Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
-from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, ask, wait_until_ready  # noqa: E402 (after the path)
 
 WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
 LIMIT_S = 120

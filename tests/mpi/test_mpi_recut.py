@@ -12,9 +12,10 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 from test_mpi_recover import stream  # noqa: E402 (after the path)
-from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, ask, wait_until_ready  # noqa: E402 (after the path)
 
 LIMIT_S = 120
 N_STREAMS = 8

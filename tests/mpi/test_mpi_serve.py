@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,18 +14,13 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import crowd  # noqa: E402 (after the path)
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
 DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
 LIMIT_S = 60
 BODY = {"prompt": "Once upon a time", "max_tokens": 24, "seed": 7, "temperature": 0.8, "n": 2}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def ask(port, method, path, body=None):

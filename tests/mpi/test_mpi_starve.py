@@ -14,9 +14,10 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from control_group import Group  # noqa: E402 (after the path)
+from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 from test_mpi_recover import N_STREAMS, all_streams, stream  # noqa: E402 (after the path)
-from test_mpi_serve import DEMO, ask, free_port, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, ask, wait_until_ready  # noqa: E402 (after the path)
 
 LIMIT_S = 120
 MIB = 1 << 20
