@@ -209,7 +209,8 @@ class Restart(unittest.TestCase):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                            b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            time.sleep(0.3)
+            while ask(port, "GET", "/page/state")[1]["sequences"]["live"] < 1:
+                time.sleep(0.01)
             kill(pid, signal.SIGTERM)
             wait_for_word(job, b"SIGTERM: ending, 1 request")
             kill(pid, signal.SIGTERM)
