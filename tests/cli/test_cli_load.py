@@ -131,13 +131,13 @@ class Simulate(Case):
 class Interruption(Case):
     def interrupted(self, *args):
         """What a load has printed after Ctrl-C, while its stages slept."""
-        path = self.file("long.csv", "0,1,3\n0,1,100\n500000,1,1\n")
+        path = self.file("long.csv", "0,1,3\n0,1,500\n500000,1,1\n")
         with subprocess.Popen([cli.BIN, "bench", self.model, "--load-trace", path, *args], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, env=cli.environment()) as p:
             for line in p.stderr:
                 if b"loaded" in line:
                     break
-            time.sleep(1.5)  # half of the second request, on a machine with nothing else to do
+            time.sleep(1.5)  # a tenth of the second request; nothing is said before the end
             p.send_signal(signal.SIGINT)
             out, notes = p.communicate(timeout=cli.LIMIT_S)
         self.assertEqual(p.returncode, 130, notes)
