@@ -7,13 +7,17 @@
 
 PARTS=(lint release mpirun clang asan tsan)
 
-# The pieces of --long: whole suites with full lists, in pieces that end within two hours each.
+# The pieces of --long: all tests, in pieces that end within two hours each. Full lists and products of cases are for
+# the release, because they compare bits. Sanitizers and clang run every test with one of four cases: what they find is
+# in the code, and not in the numbers.
 long_pieces() {
-    local build tests
-    for build in release clang asan tsan; do
-        for tests in kernel cuda bits other mpirun; do
-            [[ $build-$tests == tsan-mpirun ]] || printf 'long-%s-%s\n' "$build" "$tests"
-        done
+    local tests build
+    for tests in kernel cuda bits other mpirun; do
+        printf 'long-release-%s\n' "$tests"
+    done
+    for build in clang asan tsan; do
+        printf "long-$build-%s\n" cuda other
+        [[ $build == tsan ]] || printf 'long-%s-mpirun\n' "$build"
     done
     printf 'long-isa-%s\n' scalar avx2 avxvnni
     printf '%s\n' long-gpus long-gcc-11 long-clang-14
@@ -50,25 +54,28 @@ use_part() {
 
 # use_long_piece PIECE: sets what use_part sets, and its left_out, only and gpu.
 use_long_piece() {
-    preset=${1#long-} share=1 left_out='' timeout_s=7200
-    variables=(MILLRACE_TEST_LONG=1 "MILLRACE_SOAK_S=${MILLRACE_SOAK_S:-600}")
+    preset=${1#long-} share=4 left_out='' timeout_s=7200
     case $1 in
     long-isa-*)
-        preset=release share=12
-        variables=(MILLRACE_TEST_LONG=0 MILLRACE_SOAK_S=60 "MILLRACE_CPU_ISA=${1#long-isa-}")
+        preset=release share=12 variables=("MILLRACE_CPU_ISA=${1#long-isa-}")
         selection=(-LE 'minutes|long|mpi')
         ;;
     long-gpus) gpu=OFF selection=(-L cuda) ;;
     # The compilers of Debian that are older, or younger, than the usual one: warnings are errors.
-    long-gcc-11 | long-clang-14) share=12 variables=() left_out='long;minutes;mpirun' targets=(all bench) ;;
+    long-gcc-11 | long-clang-14) share=12 left_out='long;minutes;mpirun' targets=(all bench) ;;
     *)
         preset=${preset%-*}
+        variables=("MILLRACE_SOAK_S=${MILLRACE_SOAK_S:-300}")
+        [[ $preset != release ]] || variables+=(MILLRACE_TEST_LONG=1)
         case ${1##*-} in
         kernel) selection=(-L kernel) ;;
-        cuda) selection=(-L cuda -LE 'mpirun') ;;
-        bits) selection=(-R 'same_bits' -LE 'cuda') ;;
-        other) selection=(-E 'same_bits' -LE 'kernel|cuda|mpirun') ;;
+        cuda) selection=(-L cuda -LE '^mpirun$') ;;
+        bits) selection=(-R 'same_bits' -LE 'cuda|^mpirun$') ;;
         mpirun) selection=(-L '^mpirun$') ;;
+        other)
+            selection=(-LE 'cuda|^mpirun$')
+            [[ $preset != release ]] || selection=(-E 'same_bits' -LE 'kernel|cuda|^mpirun$')
+            ;;
         esac
         ;;
     esac
