@@ -149,11 +149,10 @@ def part_1(m):
     yield "products", products_suite
     yield "attention", attention_suite
     for kv in ("f16", "q8_0"):
-        yield f"demo logits, {kv}", lambda m, kv=kv: same_logits(m, "--demo", 24 if m.args.small else 100,
+        yield f"demo logits, {kv}", lambda m, kv=kv: same_logits(m, "--demo", 6 if m.args.small else 100,
                                                                     "--kv-type", kv)
     for kind in kinds:
-        yield f"logits {shape} {kind}", lambda m, kind=kind: same_logits(m, m.model(shape, kind),
-                                                                       24 if m.args.small else 60)
+        yield f"logits {shape} {kind}", lambda m, kind=kind: same_logits(m, m.model(shape, kind), 6 if m.args.small else 60)
     yield "sanitizer", sanitizer
 
 
