@@ -6,6 +6,7 @@
 
 #include "coordinator/job/job_internal.h"
 #include "tests/cluster/test_job_support.h"
+#include "tests/support/share.h"
 #include "tests/support/test.h"
 
 enum { N = 24, N_MANY = 500, VOCAB = 90, HANG_S = 60 };
@@ -58,9 +59,12 @@ static void test_preempted_texts_go_on(void **state) {
     static listener alone[N], together[N];
     const int32_t rows[] = {3, 64};
     job_rig rig;
+    int n = 0;
     run_all_alone(alone, N);
     for (int32_t n_stages = 1; n_stages <= 3; n_stages++)
         for (size_t r = 0; r < 2; r++) {
+            if (share_skips(&n))
+                continue;
             job_rig_must_start(
                 &rig,
                 &(job_rig_config){
@@ -183,23 +187,25 @@ static void test_prompts_go_on_beside_who_starves(void **state) {
     job_rig_stop(&rig);
 }
 
-/* 500 requests, KV blocks for 20 of the longest: all complete, their first tokens come in the order of arrival. */
+/* 500 requests, or 125, and KV blocks for 20 of the longest: all complete, and their first tokens come in the order of
+ * arrival. */
 static void test_overload(void **state) {
     (void)state;
     static listener alone[N_MANY], together[N_MANY];
+    const int32_t n = share_is_small() ? N_MANY / 4 : N_MANY;
     int32_t clock = 0;
     job_rig rig;
-    run_all_alone(alone, N_MANY);
+    run_all_alone(alone, n);
     job_rig_must_start(&rig,
                        &(job_rig_config){.model = &model, .n_stages = 2, .max_sequences = 100, .n_kv_blocks = 20 * 4});
-    for (int32_t i = 0; i < N_MANY; i++) {
+    for (int32_t i = 0; i < n; i++) {
         together[i] = (listener){.clock = &clock};
         submit(&rig, i, &together[i]);
     }
     job_rig_run(&rig);
-    assert_same(alone, together, N_MANY);
+    assert_same(alone, together, n);
     assert_true(rig.job->stats.n_preempted > 0);
-    for (int32_t i = 0; i < N_MANY; i++) /* prompts in the same step start together; a step has at most 64 rows */
+    for (int32_t i = 0; i < n; i++) /* prompts in the same step start together; a step has at most 64 rows */
         assert_in_range(together[i].first_token_at, i < 64 ? 0 : i - 64, i + 64);
     print_message("%d sequences were preempted\n", (int)rig.job->stats.n_preempted);
     job_rig_stop(&rig);

@@ -5,6 +5,7 @@
 #include "backends/cpu/cpu_backend.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "tests/support/share.h"
 #include "tests/support/test.h"
 #include "tests/support/tiny_model.h"
 #include "worker/lobby/measure.h"
@@ -199,14 +200,15 @@ static void test_fewer_trials_without_memory(void **state) {
     expect_ok(mr_measure_stage_times(&r.config, &out, &err), &err);
     n_allocs += (int64_t)mr_mem_get_stats().n_allocs;
     mr_status status = MR_E_NO_MEMORY;
-    for (; status != MR_OK; n += 5) {
+    const int64_t every = share_is_small() ? 15 : 5;
+    for (; status != MR_OK; n += every) {
         mr_mem_fail_at(n);
         status = mr_measure_stage_times(&r.config, &out, &err);
         mr_mem_fail_at(-1);
         assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
     }
     assert_true(n < n_allocs * 3 / 4); /* allocations up to the end of the first trial */
-    for (; n < n_allocs && status == MR_OK; n += 5) {
+    for (; n < n_allocs && status == MR_OK; n += every) {
         mr_mem_fail_at(n);
         status = mr_measure_stage_times(&r.config, &out, &err);
         mr_mem_fail_at(-1);
