@@ -279,7 +279,7 @@ class Job:
         return found
 
     def describe(self):
-        """What the living processes are, and what they wait for."""
+        """What the living processes are, and what they wait for; of ranks where each thread is, if gdb can tell."""
         lines = []
         for pid, environment in sorted(self.processes().items()):
             try:
@@ -289,6 +289,9 @@ class Job:
                         command.read().replace(b"\0", b" ").decode(errors="replace")[:200]))
             except OSError:
                 continue
+            if shutil.which("gdb") and "OMPI_COMM_WORLD_RANK" in environment:
+                lines.append(subprocess.run(["gdb", "-p", str(pid), "-batch", "-ex", "thread apply all backtrace"],
+                                            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stdout)
         return "\n".join(lines) + "\n"
 
     def rank_pid(self, rank, timeout=30):
