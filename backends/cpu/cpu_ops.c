@@ -20,7 +20,7 @@ bool cpu_supports_matmul(const mr_tensor *w, const mr_tensor *a) {
 }
 
 static bool is_head_dim(mr_type kv_type, int32_t dim) {
-    return mr_kv_head_bytes(kv_type, dim) > 0 && dim % 16 == 0 && dim >= 16 && dim <= MR_ATTENTION_DIM;
+    return mr_kv_head_bytes(kv_type, dim) > 0 && dim % 2 == 0 && dim >= 2 && dim <= MR_ATTENTION_DIM;
 }
 
 bool cpu_supports(const mr_backend *be, const mr_tensor *tensors, const mr_node *n) {

@@ -223,7 +223,7 @@ typedef struct mr_attention_args {
     const int32_t *row_position; /* [rows]: the last position that the row sees */
     const int32_t *block_table;  /* [sequences][table_stride]: KV blocks in position order */
     int32_t table_stride;
-    /* n_heads is a multiple of n_kv_heads. k_dim and v_dim are multiples of 16, at most MR_ATTENTION_DIM. */
+    /* n_heads is a multiple of n_kv_heads. k_dim and v_dim are even, at most MR_ATTENTION_DIM. */
     int32_t n_heads, n_kv_heads, k_dim, v_dim;
     float scale;
     float soft_cap; /* 0: none */
@@ -261,9 +261,13 @@ static inline int32_t mr_attention_first(const mr_attention_args *args, int32_t 
     int32_t n = args->row_position[row] + 1;
     return args->window && n > args->window ? n - args->window : 0;
 }
+/* Floats that the weighted sums of a query take. */
+static inline int32_t mr_attention_o_width(int32_t v_dim) {
+    return (v_dim + 15) / 16 * 16;
+}
 /* The most queries (rows times heads) of one chain. */
 static inline int32_t mr_attention_most(int32_t k_dim, int32_t v_dim) {
-    int32_t n = mr_min_i32(MR_ATTENTION_SUMS / v_dim, MR_ATTENTION_ELEMENTS / k_dim);
+    int32_t n = mr_min_i32(MR_ATTENTION_SUMS / mr_attention_o_width(v_dim), MR_ATTENTION_ELEMENTS / k_dim);
     return mr_min_i32(n, MR_ATTENTION_QUERIES);
 }
 /* Waits until all partitions before this one are merged. Threads must claim partitions in ascending order. */

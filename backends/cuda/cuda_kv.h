@@ -17,7 +17,7 @@ static inline size_t cuda_kv_head_bytes(mr_type type, int32_t dim) {
 /* Whether the kernels can read and write a store of keys or values. Its blocks are copied 16 bytes at a time. */
 static inline bool cuda_kv_is_supported(const mr_tensor *store, int32_t dim) {
     bool is_type = store->type == MR_TYPE_F16 || store->type == MR_TYPE_F32 || store->type == MR_TYPE_Q8_0;
-    return is_type && store->row_bytes % 16 == 0 && dim % (store->type == MR_TYPE_Q8_0 ? 32 : 16) == 0 && dim >= 16 &&
+    return is_type && store->row_bytes % 16 == 0 && dim % (store->type == MR_TYPE_Q8_0 ? 32 : 2) == 0 && dim >= 2 &&
            dim <= CUDA_HEAD_DIM;
 }
 

@@ -407,18 +407,18 @@ static void go_on(scene *s, const shape *p) {
 
 void test_attention(void **state) {
     (void)state;
-    static const int32_t dims[] = {16, 64, 80, 128, 256}, rows[] = {1, 2, 6, 33, 70};
+    static const int32_t dims[] = {16, 64, 80, 128, 256, 40, 10}, rows[] = {1, 2, 6, 33, 70};
     static const mr_type types[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
     for (int i = 0; i < 30; i++) {
         shape p = {.type = types[i % 3],
-                   .head_dim = dims[i % 5],
+                   .head_dim = dims[i % 7],
                    .kv_heads = 1 + i % 3,
                    .rows = rows[i / 6],
                    .window = i % 4 == 1 ? 5 + i : 0,
                    .soft_cap = i % 5 == 2 ? 3.0f : 0.0f,
                    .temperature = {0.2f, i % 7 == 3 ? 4 : 0},
                    .sinks = i % 4 == 2,
-                   .n_rot = i % 2 ? 16 : 0,
+                   .n_rot = i % 2 ? 10 : 0,
                    .pairs = i % 4 == 1 ? MR_ROPE_HALVES : MR_ROPE_INTERLEAVED};
         if (p.type == MR_TYPE_Q8_0)
             p.head_dim = 64 << i % 3;

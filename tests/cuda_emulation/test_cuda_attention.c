@@ -332,6 +332,20 @@ static void test_other_values_than_keys_equal_scalar(void **state) {
                             i % 2 ? 2 : 3, i % 3 > 0, 0);
 }
 
+/* Heads of any even size: with queries and values that do not begin at multiples of 16 bytes. */
+static void test_even_sizes_equal_scalar(void **state) {
+    (void)state;
+    static const int32_t DIMS[][3] = {{8, 8, 2},      {24, 24, 1},    {40, 40, 4}, {72, 72, 9},
+                                      {88, 88, 17},   {2, 2, 3},      {10, 14, 5}, {130, 66, 3},
+                                      {50, 1022, 12}, {1022, 514, 1}, {66, 4, 1},  {262, 80, 8}};
+    int count = 0;
+    for (int t = 0; t < N_TYPES - 1; t++) /* q8_0 holds multiples of 32 */
+        for (size_t i = 0; i < sizeof DIMS / sizeof *DIMS; i++)
+            if (!share_skips(&count))
+                check_shape((head_shape){TYPES[t], DIMS[i][0], DIMS[i][1], DIMS[i][2], DIMS[i][2] > 9 ? 1 : 2},
+                            (int32_t)i % 4, i % 3 > 0, i % 4 ? 0 : 9);
+}
+
 /* NaNs, infinities, large and denormal numbers among keys, values and queries. */
 static void test_special_numbers_equal_scalar(void **state) {
     (void)state;
@@ -389,6 +403,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_shape_equals_scalar),
         cmocka_unit_test(test_other_values_than_keys_equal_scalar),
+        cmocka_unit_test(test_even_sizes_equal_scalar),
         cmocka_unit_test(test_special_numbers_equal_scalar),
         cmocka_unit_test(test_few_slots_equal_scalar),
         cmocka_unit_test(test_no_bank_conflicts),

@@ -109,10 +109,11 @@ static void check_case(const write_case *c) {
 
 static void test_stores_equal_scalar(void **state) {
     (void)state;
-    static const int32_t DIMS[][2] = {{16, 16}, {32, 32}, {64, 128}, {80, 80}, {128, 96}, {576, 512}, {1024, 1008}};
+    static const int32_t DIMS[][2] = {{16, 16},   {32, 32},     {64, 128}, {80, 80}, {128, 96},
+                                      {576, 512}, {1024, 1008}, {8, 10},   {88, 24}};
     static const mr_type TYPES[] = {MR_TYPE_F16, MR_TYPE_F32, MR_TYPE_Q8_0};
     for (int t = 0; t < 3; t++)
-        for (int d = 0; d < 7; d++)
+        for (int d = 0; d < 9; d++)
             for (int how = 0; how < 8; how++) {
                 write_case c = {TYPES[t],
                                 DIMS[d][0],

@@ -324,6 +324,17 @@ static void test_other_values_than_keys_equal_scalar(void **state) {
             check_shape(TYPES[t], DIMS[i][0], DIMS[i][1], DIMS[i][2]);
 }
 
+/* Heads of any even size. */
+static void test_even_sizes_equal_scalar(void **state) {
+    (void)state;
+    static const int32_t DIMS[][3] = {{8, 8, 2},   {24, 24, 1},   {40, 40, 4}, {72, 72, 7},   {88, 88, 20}, {2, 2, 3},
+                                      {10, 14, 8}, {24, 130, 16}, {50, 16, 5}, {80, 262, 30}, {66, 4, 1}};
+    for (int t = 0; t < N_TYPES; t++)
+        for (size_t i = 0; i < sizeof DIMS / sizeof *DIMS; i++)
+            if (mr_kv_head_bytes(TYPES[t], DIMS[i][0]) > 0 && mr_kv_head_bytes(TYPES[t], DIMS[i][1]) > 0)
+                check_shape(TYPES[t], DIMS[i][0], DIMS[i][1], DIMS[i][2]);
+}
+
 static void test_chunks_of_a_prompt_equal_scalar(void **state) {
     (void)state;
     int count = 0;
@@ -548,6 +559,7 @@ int main(void) {
         cmocka_unit_test(test_small_weights_of_other_tiles_are_kept),
         cmocka_unit_test(test_windows_far_apart_equal_scalar),
         cmocka_unit_test(test_other_values_than_keys_equal_scalar),
+        cmocka_unit_test(test_even_sizes_equal_scalar),
     };
     return cmocka_run_group_tests(tests, set_mode, NULL);
 }

@@ -286,9 +286,12 @@ static void check_kv_write_type(const mr_kernels *k, fill how, mr_type type, con
 }
 
 static void check_kv_write(const mr_kernels *k, fill how, int32_t n) {
-    const int32_t dims[] = {16 * (1 + n % 8), 16 * (1 + n % 5)}, dims_q8[] = {32 * (1 + n % 4), 32 * (1 + n % 3)};
+    const int32_t dims[] = {16 * (1 + n % 8), 16 * (1 + n % 5)}, even[] = {2 + 2 * (n % 49), 2 + 2 * (n % 47)};
+    const int32_t dims_q8[] = {32 * (1 + n % 4), 32 * (1 + n % 3)};
     check_kv_write_type(k, how, MR_TYPE_F16, dims);
     check_kv_write_type(k, how, MR_TYPE_F32, dims);
+    check_kv_write_type(k, how, MR_TYPE_F16, even);
+    check_kv_write_type(k, how, MR_TYPE_F32, even);
     check_kv_write_type(k, how, MR_TYPE_Q8_0, dims_q8);
 }
 

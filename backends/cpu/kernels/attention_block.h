@@ -39,7 +39,8 @@ typedef struct block {
     float own_m[BLOCK_QUERIES], own_l[BLOCK_QUERIES * 16];
     _Alignas(64) float l[BLOCK_QUERIES * 16];
     float scores[BLOCK_QUERIES * TILE]; /* of the tile; later its weights */
-    float o[BLOCK_SUMS];                /* [query][v_dim] */
+    int32_t o_width;                    /* v_dim, rounded up to a multiple of 16 */
+    float o[BLOCK_SUMS];                /* [query][o_width] */
     union {
         float stage[STAGE_WIDTH * TILE];
         struct {

@@ -5,9 +5,10 @@
  * tile, 64 positions each: scores (lanes are positions), then weights, then values (lanes are head elements). With few
  * queries, f16 is converted in registers, once for all queries of a product. With more queries, a part of the tile is
  * converted once for the whole block, into a buffer of 16 KiB: the stage. q8_0 has integer products of its own
- * (attention_int8_vec.h). The order of accumulation is that of the rule for each query, whatever the block. A tile
- * may hold positions that a query does not see. Their scores are computed and then replaced. Their values are never
- * multiplied in float, because 0 * infinity is not 0.
+ * (attention_int8_vec.h). Values whose width is no multiple of 16 always come from the stage, where zeros follow them.
+ * The order of accumulation is that of the rule for each query, whatever the block. A tile may hold positions that a
+ * query does not see. Their scores are computed and then replaced. Their values are never multiplied in float, because
+ * 0 * infinity is not 0.
  * Include after vec_avx512.h or the like with PRODUCT_SHAPES defined. Threads: pure functions. Stack: see block. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_BACKENDS_CPU_KERNELS_ATTENTION_VEC_H
@@ -30,7 +31,7 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     int32_t step = n / MAX_SEGMENTS, bytes = u->from == SOURCE_F16 ? 2 : 4;
     product p = {.n_segments = MAX_SEGMENTS, .b_stride = MR_KV_BLOCK, .c_stride = TILE, .is_first = d == 0};
     for (int32_t s = 0; s < MAX_SEGMENTS; s++) {
-        p.n[s] = step;
+        p.n[s] = s < MAX_SEGMENTS - 1 ? step : n - s * step;
         for (int32_t i = 0; i < blocks_of(t->n_positions); i++)
             p.b[s][i] = (const char *)k[i] + s * step * MR_KV_BLOCK * bytes;
     }
@@ -43,9 +44,14 @@ static void add_scores(block *u, const tile *t, const void *const k[TILE_BLOCKS]
     }
 }
 
-/* Converts head elements [d, d + n) of the tile's F16 keys. out_k: for each block, keys [n][16] in the stage. */
+/* Converts head elements [d, d + n) of the tile's F16 keys. out_k: for each block, keys [n][16] in the stage. F32 keys
+ * stay where they are. */
 static void stage_keys(block *u, const tile *t, int32_t d, int32_t n, const void *out_k[TILE_BLOCKS]) {
     for (int32_t i = 0; i < blocks_of(t->n_positions); i++) {
+        if (u->args->kv_type == MR_TYPE_F32) {
+            out_k[i] = (const float *)(const void *)t->k[i] + d * MR_KV_BLOCK;
+            continue;
+        }
         float *stage = u->stage + i * STAGE_WIDTH * MR_KV_BLOCK;
         out_k[i] = stage;
         const uint16_t *k = (const uint16_t *)(const void *)t->k[i] + d * MR_KV_BLOCK;
@@ -159,6 +165,28 @@ static void stage_values(block *u, const tile *t, int32_t d, int32_t n) {
     }
 }
 
+/* n <= 16 elements of an F16 or F32 value. The other lanes are zero. */
+MR_ALWAYS_INLINE v16 load_elements(mr_type type, const char *v, int32_t n) {
+    uint16_t half[16] = {0};
+    if (type == MR_TYPE_F32)
+        return v16_load_n((const float *)(const void *)v, n);
+    if (n == 16)
+        return v16_load_f16((const uint16_t *)(const void *)v);
+    memcpy(half, v, (size_t)n * sizeof *half);
+    return v16_load_f16(half);
+}
+
+/* The same as stage_values for values of any width and type. Elements behind the end of a value are zero. */
+static void stage_odd_values(block *u, const tile *t, int32_t d, int32_t n) {
+    int32_t dim = u->args->v_dim, bytes = u->args->kv_type == MR_TYPE_F32 ? 4 : 2;
+    for (int32_t p = 0; p < t->n_positions; p++) {
+        const char *v = t->v[p / MR_KV_BLOCK] + p % MR_KV_BLOCK * dim * bytes;
+        for (int32_t e = d; e < d + n; e += 16)
+            v16_store(u->stage + p * n + e - d,
+                      load_elements(u->args->kv_type, v + e * bytes, mr_min_i32(dim - e, 16)));
+    }
+}
+
 /* Address of head element d of the value at position i of the tile. If products read the stage, it holds n elements of
  * each value, from d on. */
 static const char *value_at(const block *u, const tile *t, int32_t i, int32_t d, int32_t n) {
@@ -183,8 +211,7 @@ static void value_segments(const block *u, const tile *t, int32_t from, int32_t 
  * factor of their query first. */
 static void add_range(block *u, const tile *t, int32_t d, int32_t n, int32_t j, int32_t nq, int32_t from, int32_t to,
                       bool has_factor) {
-    int32_t dim = u->args->v_dim;
-    product p = {.c = u->o + j * dim + d, .c_stride = dim, .factor = has_factor ? u->factor + j : NULL};
+    product p = {.c = u->o + j * u->o_width + d, .c_stride = u->o_width, .factor = has_factor ? u->factor + j : NULL};
     for (int32_t i = 0; i < nq; i++)
         p.a[i] = u->scores + (j + i) * TILE + from;
     value_segments(u, t, from, to, d, n, &p);
@@ -208,11 +235,13 @@ static void add_values(block *u, const tile *t, int32_t d, int32_t n, int32_t j,
 }
 
 static void tile_values(block *u, const tile *t) {
-    int32_t dim = u->args->v_dim, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH;
+    int32_t dim = u->o_width, parts = (dim + STAGE_WIDTH - 1) / STAGE_WIDTH;
     start_ahead(u, t->next_k, t->n_next, u->k_head_bytes);
     for (int32_t d = 0, n; d < dim; d += n, parts--) {
         n = ((dim - d) / 16 + parts - 1) / parts * 16; /* even parts */
-        if (u->from == SOURCE_STAGE)
+        if (u->o_width != u->args->v_dim)
+            stage_odd_values(u, t, d, n);
+        else if (u->from == SOURCE_STAGE)
             stage_values(u, t, d, n);
         for (int32_t j = t->first, nq; j < t->last; j += nq) {
             nq = next_queries(u, t->last - j);
@@ -225,8 +254,8 @@ static void tile_values(block *u, const tile *t) {
 
 /* Merges the partition's state of query j into the state of the merged partitions. */
 static void merge(block *u, int32_t j, bool is_first_partition) {
-    int32_t dim = u->args->v_dim;
-    float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * dim, *out = u->out[j];
+    int32_t dim = u->args->v_dim, whole = dim / 16 * 16, rest = dim - whole;
+    float *l = u->l + j * 16, *all_l = u->all_l + j * 16, *o = u->o + j * u->o_width, *out = u->out[j];
     if (is_first_partition) {
         u->all_m[j] = u->m[j];
         memcpy(all_l, l, 16 * sizeof *l);
@@ -236,22 +265,28 @@ static void merge(block *u, int32_t j, bool is_first_partition) {
     float m = u->m[j] > u->all_m[j] ? u->m[j] : u->all_m[j];
     v16 c1 = v16_exp(v16_set1(u->all_m[j] - m)), c2 = v16_exp(v16_set1(u->m[j] - m));
     v16_store(all_l, v16_fma(v16_load(all_l), c1, v16_mul(v16_load(l), c2)));
-    for (int32_t d = 0; d < dim; d += 16)
+    for (int32_t d = 0; d < whole; d += 16)
         v16_store(out + d, v16_fma(v16_load(out + d), c1, v16_mul(v16_load(o + d), c2)));
+    if (rest)
+        v16_store_n(out + whole, v16_fma(v16_load_n(out + whole, rest), c1, v16_mul(v16_load(o + whole), c2)), rest);
     u->all_m[j] = m;
 }
 
 /* Computes the result of query j, with the sink of its head. */
 static void finish(block *u, int32_t j) {
     const mr_attention_args *a = u->args;
+    float *out = u->out[j];
+    int32_t whole = a->v_dim / 16 * 16, rest = a->v_dim - whole;
     v16 sum = v16_set1(v16_tree(v16_load(u->all_l + j * 16))), c = v16_set1(1.0f);
     if (a->sinks) {
         float sink = u->sink[j], m = sink > u->all_m[j] ? sink : u->all_m[j];
         c = v16_exp(v16_set1(u->all_m[j] - m));
         sum = v16_fma(sum, c, v16_exp(v16_set1(sink - m)));
     }
-    for (int32_t d = 0; d < a->v_dim; d += 16)
-        v16_store(u->out[j] + d, v16_div(v16_mul(v16_load(u->out[j] + d), c), sum));
+    for (int32_t d = 0; d < whole; d += 16)
+        v16_store(out + d, v16_div(v16_mul(v16_load(out + d), c), sum));
+    if (rest)
+        v16_store_n(out + whole, v16_div(v16_mul(v16_load_n(out + whole, rest), c), sum), rest);
 }
 
 static void run_partition(block *u, int32_t start) {
@@ -259,7 +294,7 @@ static void run_partition(block *u, int32_t start) {
     for (int32_t j = 0; j < n_queries; j++)
         u->m[j] = -INFINITY;
     memset(u->l, 0, (size_t)n_queries * 16 * sizeof *u->l);
-    memset(u->o, 0, (size_t)(n_queries * u->args->v_dim) * sizeof *u->o);
+    memset(u->o, 0, (size_t)(n_queries * u->o_width) * sizeof *u->o);
     int32_t p = tiles_first > start ? tiles_first : start;
     for (; p < mr_min_i32(start + PARTITION, u->n_positions); p += TILE)
         for (int32_t g = 0; g < u->n_kv; g++) {
@@ -299,7 +334,9 @@ static void block_init(block *u, int32_t row, int32_t first, int32_t n, int32_t 
     u->kv_first = kv_first;
     u->n_kv = n_kv;
     u->is_int8 = a->kv_type == MR_TYPE_Q8_0;
-    u->from = a->kv_type == MR_TYPE_F32                       ? SOURCE_F32
+    u->o_width = mr_attention_o_width(a->v_dim);
+    u->from = u->o_width != a->v_dim                          ? SOURCE_STAGE
+              : a->kv_type == MR_TYPE_F32                     ? SOURCE_F32
               : a->kv_type == MR_TYPE_F16 && n <= MAX_QUERIES ? SOURCE_F16
                                                               : SOURCE_STAGE;
     u->kv_blocks = a->block_table + (int64_t)a->row_seq[row] * a->table_stride;

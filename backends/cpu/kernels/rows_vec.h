@@ -204,18 +204,25 @@ MR_ALWAYS_INLINE void kv_write_q8_0(const float *x, int32_t dim, void *store, in
             to[mr_kv_value_at(i + j, t, dim)] = q[j];
     }
 }
+/* Writes n <= 16 halves of k into a column of keys. */
+MR_ALWAYS_INLINE void kv_write_column(const float *k, const int32_t n, uint16_t *column) {
+    uint16_t half[16];
+    v16_store_f16(half, n == 16 ? v16_load(k) : v16_load_n(k, n));
+    for (int32_t j = 0; j < n; j++)
+        column[j * MR_KV_BLOCK] = half[j];
+}
 /* Rule K for one head of one row: k goes into column t of the keys [dim][16]. */
 MR_ALWAYS_INLINE void kv_write_key(const mr_type type, const float *k, int32_t dim, void *store, int32_t t) {
     if (type == MR_TYPE_F32) {
         for (int32_t i = 0; i < dim; i++)
             ((float *)store)[i * MR_KV_BLOCK + t] = k[i];
     } else if (type == MR_TYPE_F16) {
-        uint16_t half[16], *column = (uint16_t *)store + t;
-        for (int32_t i = 0; i < dim; i += 16) {
-            v16_store_f16(half, v16_load(k + i));
-            for (int32_t j = 0; j < 16; j++)
-                column[(i + j) * MR_KV_BLOCK] = half[j];
-        }
+        uint16_t *column = (uint16_t *)store + t;
+        int32_t whole = dim / 16 * 16;
+        for (int32_t i = 0; i < whole; i += 16)
+            kv_write_column(k + i, 16, column + i * MR_KV_BLOCK);
+        if (whole < dim)
+            kv_write_column(k + whole, dim - whole, column + whole * MR_KV_BLOCK);
     } else {
         kv_write_q8_0(k, dim, store, t, true);
     }
@@ -225,8 +232,14 @@ MR_ALWAYS_INLINE void kv_write_value(const mr_type type, const float *v, int32_t
     if (type == MR_TYPE_F32) {
         memcpy((float *)store + t * dim, v, (size_t)dim * 4);
     } else if (type == MR_TYPE_F16) {
-        for (int32_t i = 0; i < dim; i += 16)
-            v16_store_f16((uint16_t *)store + t * dim + i, v16_load(v + i));
+        uint16_t half[16], *row = (uint16_t *)store + t * dim;
+        int32_t whole = dim / 16 * 16;
+        for (int32_t i = 0; i < whole; i += 16)
+            v16_store_f16(row + i, v16_load(v + i));
+        if (whole < dim) {
+            v16_store_f16(half, v16_load_n(v + whole, dim - whole));
+            memcpy(row + whole, half, (size_t)(dim - whole) * sizeof *half);
+        }
     } else {
         kv_write_q8_0(v, dim, store, t, false);
     }

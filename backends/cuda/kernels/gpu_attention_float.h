@@ -21,15 +21,18 @@ template <class Element_, int PAIRS> struct gpu_float_chunks {
     MR_INLINE int32_t count_keys(const cuda_attention_args &a) { return (a.k_dim + KEYS - 1) / KEYS; }
     MR_INLINE int32_t count(const cuda_attention_args &a) { return count_keys(a) + GPU_TILE / VALUES; }
 
-    /* Head elements from `element` on, at the 64 positions of a tile. */
+    /* Head elements from `element` on, at the 64 positions of a tile. Zeros follow up to a multiple of 4 elements. */
     MR_INLINE void copy_keys(const cuda_attention_args &a, const gpu_unit &u, int32_t position, int32_t element,
                              uint8_t *to) {
         constexpr int PIECES = KEYS * SIZE; /* 16 bytes each, of a KV block; an element has SIZE of them */
+        int32_t width = (a.k_dim + 3) / 4 * 4;
         for (int32_t i = (int32_t)gpu_thread(); i < GPU_TILE / CUDA_KV_BLOCK * PIECES; i += CUDA_ATTENTION_THREADS) {
             int32_t block = i / PIECES, piece = i % PIECES, p = position + block * CUDA_KV_BLOCK;
+            uint8_t *at = to + ((piece / SIZE * GPU_TILE / CUDA_KV_BLOCK + block) * SIZE + piece % SIZE) * 16;
             if (element + piece / SIZE < a.k_dim && gpu_has_block(u, p))
-                gpu_copy16(to + ((piece / SIZE * GPU_TILE / CUDA_KV_BLOCK + block) * SIZE + piece % SIZE) * 16,
-                           gpu_keys(a, u, p) + (element * SIZE + piece) * 16);
+                gpu_copy16(at, gpu_keys(a, u, p) + (element * SIZE + piece) * 16);
+            else if (element + piece / SIZE >= a.k_dim && element + piece / SIZE < width)
+                *(gpu_int4 *)at = gpu_int4{};
         }
     }
     MR_INLINE void copy_values(const cuda_attention_args &a, const gpu_unit &u, int32_t position, uint8_t *to) {
@@ -37,6 +40,11 @@ template <class Element_, int PAIRS> struct gpu_float_chunks {
         if (!gpu_has_block(u, position / CUDA_KV_BLOCK * CUDA_KV_BLOCK))
             return;
         const uint8_t *values = gpu_values(a, u, position) + position % CUDA_KV_BLOCK * row_bytes;
+        if (VALUES * SIZE % 8 != 0 && VALUES * row_bytes % 16 != 0) {
+            for (int32_t i = (int32_t)gpu_thread() * 4; i < VALUES * row_bytes; i += CUDA_ATTENTION_THREADS * 4)
+                *(uint32_t *)(to + i) = gpu_read((const uint32_t *)(values + i));
+            return;
+        }
         for (int32_t i = (int32_t)gpu_thread() * 16; i < VALUES * row_bytes; i += CUDA_ATTENTION_THREADS * 16)
             gpu_copy16(to + i, values + i);
     }
@@ -59,9 +67,20 @@ template <class Shape> struct gpu_attention_shared {
 
 /* --- Copies ------------------------------------------------------------------------------------------------------ */
 
+/* Zeros follow a query up to a multiple of 4 elements. */
 template <class Shape, int N>
 MR_INLINE void gpu_copy_queries(const cuda_attention_args &a, gpu_attention_shared<Shape> &shared) {
-    int32_t pieces = a.k_dim / 4;
+    int32_t pieces = a.k_dim / 4, width = 4 * pieces + 4;
+    if (a.k_dim % 4 != 0) { /* heads do not begin at multiples of 16 bytes */
+        for (int32_t i = (int32_t)gpu_thread(); i < CUDA_ATTENTION_WARPS * N * width; i += CUDA_ATTENTION_THREADS) {
+            const gpu_query *x = &shared.queries[i / width];
+            const float *q = gpu_row<const float>(a.q, x->row, a.q_row_bytes) + (size_t)x->head * (size_t)a.k_dim;
+            if (x->last > 0)
+                shared.q[i / width][i % width] = i % width < a.k_dim ? gpu_read(q + i % width) : 0.0f;
+        }
+        gpu_copy_commit();
+        return;
+    }
     for (int32_t i = (int32_t)gpu_thread(); i < CUDA_ATTENTION_WARPS * N * pieces; i += CUDA_ATTENTION_THREADS) {
         const gpu_query *x = &shared.queries[i / pieces];
         if (x->last > 0)
@@ -91,8 +110,8 @@ MR_INLINE void gpu_read_four(const float *at, float (&out)[4]) {
     out[3] = mr_bits_f32((uint32_t)all.w);
 }
 
-/* s[j][i] += q[j] . key of position 2 lane + i, over n head elements (a multiple of 4). q: of the warp's first query,
- * from the first of these elements on. */
+/* s[j][i] += q[j] . key of position 2 lane + i, over n head elements; zeros follow up to a multiple of 4. q: of the
+ * warp's first query, from the first of these elements on. */
 template <class Shape, int N>
 MR_INLINE void gpu_add_scores(const typename Shape::Chunks::Element *keys, const float *q, int32_t n,
                               float (&s)[N][2]) {

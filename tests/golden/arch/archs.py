@@ -13,6 +13,7 @@ BASE = dict(vocab_size=VOCAB_SIZE, num_hidden_layers=N_LAYERS, hidden_size=32, n
             tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=None, rms_norm_eps=1e-2)
 # Of classes whose heads divide the width.
 WIDE = dict(hidden_size=64, head_dim=None)
+SMALL = dict(hidden_size=32, num_hidden_layers=2, tie_word_embeddings=True)
 EXPERTS = dict(num_experts=8, num_experts_per_tok=3, moe_intermediate_size=16)
 ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=16, n_shared_experts=1)
 # transformers computes the two inner norms with an epsilon of 1e-6, llama.cpp with that of the file.
@@ -168,6 +169,23 @@ ARCHS = {
                                           moe_num_shared_experts=2, moe_layer_start_index=1)),
     # Up to 2,048 positions the indexer leaves none out.
     "glm-dsa": Arch("GlmMoeDsaForCausalLM", "glm4", DSA | dict(hidden_size=48, index_n_heads=4), dict(scoring_func="sigmoid")),
+    # Heads whose size is no multiple of 16. llama has the shape of the smallest models that are published.
+    "llama-heads8": Arch("LlamaForCausalLM", "spm",
+                         SMALL | rope(1e4) | dict(hidden_size=64, head_dim=8, num_attention_heads=8,
+                                                  num_key_value_heads=4)),
+    "qwen3-heads24": Arch("Qwen3ForCausalLM", "qwen2", SMALL | rope(1e6) | dict(head_dim=24)),
+    "phi3-heads40": Arch("Phi3ForCausalLM", "spm",
+                         SMALL | rope(1e4, partial_rotary_factor=0.75) | dict(
+                             original_max_position_embeddings=512, hidden_size=80, head_dim=None,
+                             num_attention_heads=2, num_key_value_heads=1)),
+    # Values are latents of 24, keys are 34 wide, and the last 10 of these rotate.
+    "deepseek2-heads34": Arch("DeepseekV3ForCausalLM", "deepseek-v3",
+                              MLA | ROUTED | DSV3_ROPE | SMALL | dict(
+                                  qk_nope_head_dim=14, qk_rope_head_dim=10, v_head_dim=12, kv_lora_rank=24,
+                                  q_lora_rank=24, n_group=4, topk_group=2, norm_topk_prob=True,
+                                  first_k_dense_replace=1, routed_scaling_factor=2.5, num_nextn_predict_layers=0,
+                                  tie_word_embeddings=False),
+                              dict(scoring_func="sigmoid")),
     "qwen3-embedding": Arch("Qwen3ForCausalLM", "qwen2", rope(1e6) | dict(tie_word_embeddings=True), is_pooled=True),
     "qwen3next": Arch("Qwen3NextForCausalLM", "qwen2", DELTA),
     "qwen35moe": Arch("Qwen3_5MoeForCausalLM", "qwen35", DELTA),

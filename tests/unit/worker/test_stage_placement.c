@@ -19,8 +19,9 @@
 enum { SEED = 7, SHARED = 20, LENGTH = 36, CONTEXT = 48, MAX_VOCAB = 288, MAX_DEVICES = 2 };
 
 static const char *const MODELS[] = {
-    "deepseek2",     "deepseek2-lite", "kimi-k2",    "dots1", "ernie4_5-moe", "gemma3",  "glm4moe",       "gpt-oss",
-    "gpt-oss-mxfp4", "granite-nope",   "minimax-m2", "phi3",  "qwen2moe",     "smollm3", "phi3-longrope", "olmo2",
+    "deepseek2", "deepseek2-lite", "kimi-k2",       "dots1",        "ernie4_5-moe", "gemma3",
+    "glm4moe",   "gpt-oss",        "gpt-oss-mxfp4", "granite-nope", "minimax-m2",   "phi3",
+    "qwen2moe",  "smollm3",        "phi3-longrope", "olmo2",        "phi3-heads40", "deepseek2-heads34",
 };
 enum { N_MODELS = sizeof MODELS / sizeof *MODELS };
 
