@@ -118,7 +118,8 @@ const char *mr_gguf_type_name(int32_t type);
 bool mr_gguf_has_key(const mr_gguf *g, const char *key);
 
 /* Reads one value by its key. MR_E_NOT_FOUND: no such key. MR_E_FORMAT: the value has another type, or does not fit
- * into the result; the error text says which. Integers may be stored in any integer type, floats as f32 or f64. */
+ * into the result; the error text says which. Converters differ in types, so an integer may be stored in any integer
+ * type, a float also as f64 or an integer, and a bool also as the integer 0 or 1. */
 MR_MUST_USE mr_status mr_gguf_get_u32(const mr_gguf *g, const char *key, uint32_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_i32(const mr_gguf *g, const char *key, int32_t *out, mr_err *err);
 MR_MUST_USE mr_status mr_gguf_get_u64(const mr_gguf *g, const char *key, uint64_t *out, mr_err *err);
@@ -132,7 +133,7 @@ MR_MUST_USE mr_status mr_gguf_get_str(const mr_gguf *g, const char *key, mr_str 
 typedef enum mr_gguf_elems {
     MR_GGUF_ELEMS_ANY,
     MR_GGUF_ELEMS_INTEGERS, /* any integer type */
-    MR_GGUF_ELEMS_FLOATS,   /* f32 or f64 */
+    MR_GGUF_ELEMS_FLOATS,   /* numbers of any type */
     MR_GGUF_ELEMS_BOOLS,
     MR_GGUF_ELEMS_STRINGS,
 } mr_gguf_elems;
@@ -149,7 +150,7 @@ typedef struct mr_gguf_array {
 MR_MUST_USE mr_status mr_gguf_get_array(const mr_gguf *g, const char *key, mr_gguf_elems elems, mr_gguf_array *out,
                                         mr_err *err);
 /* Reads one element. idx is below a->n, and the elements are of the kind that the function returns. i64 takes integers
- * and bools; a u64 beyond INT64_MAX comes out negative. i32 and u32 saturate. */
+ * and bools; a u64 beyond INT64_MAX comes out negative. i32 and u32 saturate. f32 takes numbers of any type. */
 mr_str mr_gguf_array_str(const mr_gguf_array *a, size_t idx);
 int64_t mr_gguf_array_i64(const mr_gguf_array *a, size_t idx);
 int32_t mr_gguf_array_i32(const mr_gguf_array *a, size_t idx);

@@ -22,6 +22,10 @@ size_t gguf_type_bytes(uint32_t type) {
     return type < MR_GGUF_TYPE_COUNT ? TYPES[type].bytes : 0;
 }
 
+static bool is_number(mr_gguf_type type) {
+    return TYPES[type].integer || type == MR_GGUF_F32 || type == MR_GGUF_F64;
+}
+
 const char *mr_gguf_type_name(int32_t type) {
     return type >= 0 && type < MR_GGUF_TYPE_COUNT ? TYPES[type].name : "?";
 }
@@ -96,8 +100,17 @@ uint32_t mr_gguf_array_u32(const mr_gguf_array *a, size_t idx) {
 }
 
 float mr_gguf_array_f32(const mr_gguf_array *a, size_t idx) {
-    MR_ASSERT(idx < a->n && (a->type == MR_GGUF_F32 || a->type == MR_GGUF_F64));
-    return a->type == MR_GGUF_F32 ? mr_load_le_f32(a->data + 4 * idx) : (float)mr_load_le_f64(a->data + 8 * idx);
+    MR_ASSERT(idx < a->n && is_number(a->type));
+    switch (a->type) {
+    case MR_GGUF_F32:
+        return mr_load_le_f32(a->data + 4 * idx);
+    case MR_GGUF_F64:
+        return (float)mr_load_le_f64(a->data + 8 * idx);
+    case MR_GGUF_U64:
+        return (float)mr_load_le64(a->data + 8 * idx);
+    default:
+        return (float)mr_gguf_array_i64(a, idx);
+    }
 }
 
 /* Returns NULL, with MR_E_NOT_FOUND in err, when the key is missing. */
@@ -119,7 +132,7 @@ static mr_status get_integer(const mr_gguf *g, const char *name, int64_t min, ui
     const gguf_key *key = need_key(g, name, err);
     if (!key)
         return MR_E_NOT_FOUND;
-    if (key->type == MR_GGUF_ARRAY || !TYPES[key->type].integer)
+    if (!TYPES[key->type].integer)
         return wrong_type(key, "an integer", err);
     int64_t v = mr_gguf_array_i64(&key->value, 0);
     bool negative = v < 0 && key->type != MR_GGUF_U64;
@@ -169,8 +182,8 @@ mr_status mr_gguf_get_f32(const mr_gguf *g, const char *key, float *out, mr_err 
     const gguf_key *found = need_key(g, key, err);
     if (!found)
         return MR_E_NOT_FOUND;
-    if (found->type != MR_GGUF_F32 && found->type != MR_GGUF_F64)
-        return wrong_type(found, "a float", err);
+    if (!is_number(found->type))
+        return wrong_type(found, "a number", err);
     *out = mr_gguf_array_f32(&found->value, 0);
     return MR_OK;
 }
@@ -179,9 +192,14 @@ mr_status mr_gguf_get_bool(const mr_gguf *g, const char *key, bool *out, mr_err 
     const gguf_key *found = need_key(g, key, err);
     if (!found)
         return MR_E_NOT_FOUND;
-    if (found->type != MR_GGUF_BOOL)
+    int64_t v = 0;
+    if (found->type == MR_GGUF_BOOL)
+        v = found->value.data[0];
+    else if (!TYPES[found->type].integer)
         return wrong_type(found, "a bool", err);
-    *out = found->value.data[0] != 0;
+    else if (get_integer(g, key, 0, 1, &v, err) != MR_OK)
+        return MR_E_FORMAT;
+    *out = v != 0;
     return MR_OK;
 }
 
@@ -196,14 +214,14 @@ mr_status mr_gguf_get_str(const mr_gguf *g, const char *key, mr_str *out, mr_err
 }
 
 mr_status mr_gguf_get_array(const mr_gguf *g, const char *key, mr_gguf_elems elems, mr_gguf_array *out, mr_err *err) {
-    static const char *const WANTED[] = {"an array", "an array of integers", "an array of floats", "an array of bools",
+    static const char *const WANTED[] = {"an array", "an array of integers", "an array of numbers", "an array of bools",
                                          "an array of strings"};
     const gguf_key *found = need_key(g, key, err);
     if (!found)
         return MR_E_NOT_FOUND;
     mr_gguf_type type = found->value.type;
     bool fits = elems == MR_GGUF_ELEMS_ANY || (elems == MR_GGUF_ELEMS_INTEGERS && TYPES[type].integer) ||
-                (elems == MR_GGUF_ELEMS_FLOATS && (type == MR_GGUF_F32 || type == MR_GGUF_F64)) ||
+                (elems == MR_GGUF_ELEMS_FLOATS && is_number(type)) ||
                 (elems == MR_GGUF_ELEMS_BOOLS && type == MR_GGUF_BOOL) ||
                 (elems == MR_GGUF_ELEMS_STRINGS && type == MR_GGUF_STRING);
     if (found->type != MR_GGUF_ARRAY || !fits)

@@ -116,7 +116,7 @@ static mr_status read_arrays(const mr_gguf *g, vocab_arrays *arrays, mr_vocab_de
         status = mr_err_set(err, MR_E_FORMAT, "key %s is missing or empty", KEY("tokens"));
     if (status == MR_OK)
         status = read_strings(g, KEY("merges"), MR_VOCAB_MAX_MERGES, &arrays->merges, &d->n_merges, err);
-    if (status == MR_OK)
+    if (status == MR_OK && mr_str_is(d->model, "llama")) /* the other models have no use for scores */
         status = read_scores(g, arrays, &d->n_scores, err);
     if (status == MR_OK)
         status = read_types(g, arrays, &d->n_types, err);

@@ -116,6 +116,21 @@ static void test_none_as_a_number(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+/* Converters write whole scores as integers, and bools as numbers. */
+static void test_numbers_of_other_types(void **state) {
+    (void)state;
+    static const int32_t scores[N] = {0, 0, 0, -10, -11, -12, -1, -2};
+    gguf_writer *w = write_spm(KEY("scores"));
+    gguf_writer_i32s(w, KEY("scores"), scores, N);
+    gguf_writer_raw(w, KEY("add_bos_token"), MR_GGUF_U8, "\0", 1);
+    gguf_writer_u32(w, KEY("add_eos_token"), 1);
+    mr_tokenizer *tok = load_good(w);
+    check_ids(tok, "ab", MR_ENCODE_BOS | MR_ENCODE_EOS, (const int32_t[]){7, 2}, 2);
+    assert_false(mr_tokenizer_adds_bos(tok));
+    assert_true(mr_tokenizer_adds_eos(tok));
+    mr_tokenizer_destroy(tok);
+}
+
 static void test_bpe(void **state) {
     (void)state;
     static const char *const tokens[] = {"a", "b", "ab", "<|endoftext|>"};
@@ -127,6 +142,7 @@ static void test_bpe(void **state) {
     gguf_writer_strs(w, KEY("tokens"), tokens, 4);
     gguf_writer_strs(w, KEY("merges"), merges, 1);
     gguf_writer_i32s(w, KEY("token_type"), types, 4);
+    gguf_writer_strs(w, KEY("scores"), tokens, 4); /* no scores: BPE does not read them */
     mr_tokenizer *tok = load_good(w);
     check_ids(tok, "abb", 0, (const int32_t[]){2, 1}, 2);
     assert_true(mr_tokenizer_is_end(tok, 3));
@@ -152,7 +168,7 @@ static void test_wrong_type_or_size(void **state) {
     gguf_writer_str(w, KEY("model"), "wordpiece");
     refuse(w, MR_E_UNSUPPORTED, "wordpiece");
     w = write_spm(KEY("scores"));
-    gguf_writer_i32s(w, KEY("scores"), TYPES, N);
+    gguf_writer_strs(w, KEY("scores"), TOKENS, N);
     refuse(w, MR_E_FORMAT, KEY("scores"));
     w = write_spm(KEY("scores"));
     gguf_writer_f32s(w, KEY("scores"), SCORES, N - 1);
@@ -213,10 +229,15 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spm),         cmocka_unit_test(test_settings_and_optional_keys),
-        cmocka_unit_test(test_bpe),         cmocka_unit_test(test_none_as_a_number),
-        cmocka_unit_test(test_missing),     cmocka_unit_test(test_wrong_type_or_size),
-        cmocka_unit_test(test_ids_outside), cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_spm),
+        cmocka_unit_test(test_settings_and_optional_keys),
+        cmocka_unit_test(test_bpe),
+        cmocka_unit_test(test_none_as_a_number),
+        cmocka_unit_test(test_numbers_of_other_types),
+        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_wrong_type_or_size),
+        cmocka_unit_test(test_ids_outside),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,7 @@ static gguf_writer *all_types(void) {
     gguf_writer_raw(w, "v.i64", MR_GGUF_I64, "\xfe\xff\xff\xff\xff\xff\xff\xff", 8);
     gguf_writer_f32(w, "v.f32", 1.5f);
     gguf_writer_raw(w, "v.f64", MR_GGUF_F64, "\0\0\0\0\0\0\xf8\xbf", 8);
+    gguf_writer_raw(w, "v.zero", MR_GGUF_U8, "\0", 1);
     gguf_writer_bool(w, "v.bool", true);
     gguf_writer_str(w, "v.str", "a \"text\"\n\x1b");
     gguf_writer_str(w, "v.empty", "");
@@ -105,7 +106,18 @@ static void test_other_values(void **state) {
     assert_true(f == 1.5f);
     expect_ok(mr_gguf_get_f32(g, "v.f64", &f, &err), &err);
     assert_true(f == -1.5f);
-    assert_int_equal(mr_gguf_get_f32(g, "v.u32", &f, &err), MR_E_FORMAT);
+    expect_ok(mr_gguf_get_f32(g, "v.i8", &f, &err), &err);
+    assert_true(f == -2.0f);
+    expect_ok(mr_gguf_get_f32(g, "v.u64", &f, &err), &err);
+    assert_true(f == 0x1p64f);
+    assert_int_equal(mr_gguf_get_f32(g, "v.str", &f, &err), MR_E_FORMAT);
+    assert_int_equal(mr_gguf_get_f32(g, "a.f32", &f, &err), MR_E_FORMAT);
+    assert_string_equal(err.text, "key 'a.f32': the value is of type array of f32, not a number");
+    expect_ok(mr_gguf_get_bool(g, "v.zero", &b, &err), &err);
+    assert_false(b);
+    assert_int_equal(mr_gguf_get_bool(g, "v.u8", &b, &err), MR_E_FORMAT);
+    assert_string_equal(err.text, "key 'v.u8': 254 is above the largest value 1");
+    assert_int_equal(mr_gguf_get_bool(g, "a.bool", &b, &err), MR_E_FORMAT);
     expect_ok(mr_gguf_get_bool(g, "v.bool", &b, &err), &err);
     assert_true(b);
     assert_int_equal(mr_gguf_get_bool(g, "v.str", &b, &err), MR_E_FORMAT);
@@ -143,6 +155,9 @@ static void test_arrays(void **state) {
     assert_true(mr_gguf_array_f32(&a, 1) == -2.0f);
     expect_ok(mr_gguf_get_array(g, "a.f64", MR_GGUF_ELEMS_FLOATS, &a, &err), &err);
     assert_true(mr_gguf_array_f32(&a, 0) == -1.5f);
+    expect_ok(mr_gguf_get_array(g, "a.i32", MR_GGUF_ELEMS_FLOATS, &a, &err), &err);
+    assert_true(mr_gguf_array_f32(&a, 0) == -1.0f && mr_gguf_array_f32(&a, 7) == 6.0f);
+    assert_int_equal(mr_gguf_get_array(g, "a.bool", MR_GGUF_ELEMS_FLOATS, &a, &err), MR_E_FORMAT);
     expect_ok(mr_gguf_get_array(g, "a.bool", MR_GGUF_ELEMS_BOOLS, &a, &err), &err);
     assert_int_equal(mr_gguf_array_i64(&a, 1), 1);
     expect_ok(mr_gguf_get_array(g, "a.str", MR_GGUF_ELEMS_STRINGS, &a, &err), &err);

@@ -119,7 +119,7 @@ static void test_optional_keys(void **state) {
     gguf_writer_u32(m.w, "llama.attention.value_length", 28);
     gguf_writer_u64(m.w, "llama.attention.sliding_window", 32);
     gguf_writer_u32(m.w, "llama.rope.dimension_count", 10);
-    gguf_writer_f32(m.w, "llama.rope.freq_base", 5e5f);
+    gguf_writer_u32(m.w, "llama.rope.freq_base", 500000);
     gguf_writer_str(m.w, "llama.rope.scaling.type", "yarn");
     gguf_writer_f32(m.w, "llama.rope.scaling.factor", 4);
     gguf_writer_u32(m.w, "llama.rope.scaling.original_context_length", 32);
@@ -281,7 +281,7 @@ static void test_bad_optional_keys(void **state) {
         {"llama.rope.dimension_count", 'u', 18, NULL, MR_E_FORMAT, "dimension_count': 18 is out of the range 2 to 16"},
         {"llama.rope.dimension_count", 'u', 5, NULL, MR_E_FORMAT, "key 'llama.rope.dimension_count': 5 is odd"},
         {"llama.rope.freq_base", 'f', 0, NULL, MR_E_FORMAT, "key 'llama.rope.freq_base': 0 is out of the range"},
-        {"llama.rope.freq_base", 'u', 10000, NULL, MR_E_FORMAT, "freq_base': the value is of type u32, not a float"},
+        {"llama.rope.freq_base", 's', 0, "10000", MR_E_FORMAT, "freq_base': the value is of type string, not a number"},
         {"llama.rope.scaling.type", 's', 0, "dynamic", MR_E_UNSUPPORTED,
          "key 'llama.rope.scaling.type': 'dynamic'; none, linear, yarn and longrope are supported"},
         {"llama.rope.scaling.type", 's', 0, "longrope", MR_E_FORMAT, "tensor 'rope_factors_short.weight' is missing"},
