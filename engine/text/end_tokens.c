@@ -3,8 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/text/end_tokens.h"
 
+#include <string.h>
+
 /* Files often name only one of several end tokens, for example the end of text of the base model but not the end of a
- * chat turn. Some files give these tokens the user-defined type, although they are control tokens. */
+ * chat turn. A control token of any of these texts ends. Some files give a name with a bar the user-defined type,
+ * although the token is a control token. Without a bar, a user-defined token is a piece of text: Gemma 3 has the HTML
+ * tag "</s>". */
 static const char *const WELL_KNOWN[] = {
     "<|eot_id|>",
     "<|eom_id|>",
@@ -18,6 +22,7 @@ static const char *const WELL_KNOWN[] = {
     "<|calls|>",
     "<|flush|>",
     "<turn|>",
+    "<|tool_response>",
     "[e~[",
     "</s>",
     "<eos>",
@@ -32,11 +37,17 @@ static const char *const WELL_KNOWN[] = {
     "<end_of_utterance>",
 };
 
-/* Returns the id of a control or user-defined token, or -1. */
+static bool has_bar(const char *name) {
+    return strstr(name, "<|") || strstr(name, "|>") || strstr(name, "<｜");
+}
+
+/* Returns the id of a token that the model writes as a mark and not as text, or -1. */
 static int32_t find(const vocab *v, const char *name) {
     mr_str text = mr_str_from(name);
     int32_t id = token_index_find(&v->by_text, text.data, text.len);
-    return id >= 0 && (v->types[id] == MR_TOKEN_CONTROL || v->types[id] == MR_TOKEN_USER_DEFINED) ? id : -1;
+    bool is_mark =
+        id >= 0 && (v->types[id] == MR_TOKEN_CONTROL || (v->types[id] == MR_TOKEN_USER_DEFINED && has_bar(name)));
+    return is_mark ? id : -1;
 }
 
 static void add(end_tokens *ends, int32_t id) {

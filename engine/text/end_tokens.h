@@ -13,7 +13,8 @@ typedef struct end_tokens {
     int32_t n;
 } end_tokens;
 
-/* Collects the end tokens that desc names, and the well-known ones that v has as control or user-defined tokens. */
+/* Collects the end tokens that desc names, and the well-known ones that v has as control tokens, or as
+ * user-defined tokens whose name has a bar. */
 void end_tokens_collect(const vocab *v, const mr_vocab_desc *desc, end_tokens *out_ends);
 bool end_tokens_contain(const end_tokens *ends, int32_t id);
 

@@ -340,6 +340,33 @@ static void test_what_a_server_asks(void **state) {
     mr_tokenizer_destroy(tok);
 }
 
+/* What a user-defined token means follows from its name, unless the file names it as an end. */
+static void test_user_defined_end_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        bool ends;
+    } cases[] = {{"</s>", false},      {"<eos>", false},           {"<end_of_turn>", false}, {"[EOS]", false},
+                 {"<|eot_id|>", true}, {"<|tool_response>", true}, {"<turn|>", true},        {"<|no_end|>", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        small_bpe(&vocab);
+        vocab.tokens[BPE_EOT] = mr_str_from(cases[i].name);
+        vocab.types[BPE_EOT] = MR_TOKEN_USER_DEFINED;
+        mr_tokenizer *tok = small_create(&vocab);
+        assert_int_equal(mr_tokenizer_is_end(tok, BPE_EOT), cases[i].ends);
+        mr_tokenizer_destroy(tok);
+        vocab.types[BPE_EOT] = MR_TOKEN_CONTROL;
+        tok = small_create(&vocab);
+        assert_int_equal(mr_tokenizer_is_end(tok, BPE_EOT), i < 7);
+        mr_tokenizer_destroy(tok);
+        vocab.types[BPE_EOT] = MR_TOKEN_USER_DEFINED;
+        vocab.desc.eot_id = BPE_EOT;
+        tok = small_create(&vocab);
+        assert_true(mr_tokenizer_is_end(tok, BPE_EOT));
+        mr_tokenizer_destroy(tok);
+    }
+}
+
 static void test_end_tokens_of_harmony(void **state) {
     (void)state;
     small_bpe(&vocab);
@@ -396,6 +423,7 @@ int main(void) {
         cmocka_unit_test(test_bpe_without_byte_tokens),
         cmocka_unit_test(test_decoding),
         cmocka_unit_test(test_what_a_server_asks),
+        cmocka_unit_test(test_user_defined_end_tokens),
         cmocka_unit_test(test_end_tokens_of_harmony),
         cmocka_unit_test(test_appends_to_what_is_there),
     };
