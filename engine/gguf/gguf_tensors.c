@@ -20,12 +20,24 @@ static mr_status parse_shape(mr_gguf *g, mr_reader *r, mr_gguf_tensor *t, mr_err
     return mr_reader_ok(r) ? MR_OK : gguf_ends_early(g, r, err);
 }
 
+/* Refuses a type that the program cannot read. Newer types of the format have their names here. */
+static mr_status refuse_type(uint32_t type, mr_err *err) {
+    static const char *const NAMES[] = {"NVFP4", "Q1_0", "Q2_0"};
+    if (type < MR_TYPE_FILE_COUNT)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "tensor type %u is not known; hint: it was withdrawn, quantize the model anew", type);
+    if (type - MR_TYPE_FILE_COUNT < sizeof NAMES / sizeof *NAMES)
+        return mr_err_set(err, MR_E_UNSUPPORTED,
+                          "tensor type %s is not supported; hint: quantize the model to another type",
+                          NAMES[type - MR_TYPE_FILE_COUNT]);
+    return mr_err_set(err, MR_E_UNSUPPORTED, "tensor type %u is not known; hint: quantize the model to another type",
+                      type);
+}
+
 static mr_status check_type(mr_gguf_tensor *t, uint32_t type, mr_err *err) {
     const mr_type_info *info = type < MR_TYPE_FILE_COUNT ? mr_type_get((int32_t)type) : NULL;
     if (!info)
-        return mr_err_set(err, MR_E_UNSUPPORTED, "tensor type %u is not known; hint: %s", type,
-                          type < MR_TYPE_FILE_COUNT ? "it was withdrawn, quantize the model anew"
-                                                    : "quantize the model to another type");
+        return refuse_type(type, err);
     int64_t n_elems = t->ne[0];
     for (int i = 1; i < MR_GGUF_MAX_DIMS; i++)
         if (__builtin_mul_overflow(n_elems, t->ne[i], &n_elems))
