@@ -17,7 +17,7 @@ typedef struct inspected {
     int32_t n_nextn;  /* the last so many layers predict further tokens; 0 where the file is of no model that runs */
     size_t *layer_bytes;
     size_t indexer_bytes; /* of layers, and no part of layer_bytes */
-    size_t embedding_bytes, output_bytes, shared_bytes, tensor_bytes;
+    size_t embedding_bytes, output_bytes, encoder_bytes, shared_bytes, tensor_bytes;
 } inspected;
 
 static int32_t count_layers(const mr_gguf *g) {
@@ -55,6 +55,9 @@ static mr_status add_up(inspected *f, mr_err *err) {
             break;
         case MR_MODEL_OUTPUT:
             f->output_bytes += t->bytes;
+            break;
+        case MR_MODEL_ENCODER:
+            f->encoder_bytes += t->bytes;
             break;
         default:
             f->shared_bytes += t->bytes;
@@ -133,6 +136,8 @@ static mr_status print_bytes(const inspected *f, mr_text_buf *out, mr_err *err) 
     if (f->indexer_bytes)
         add_part(&t, "indexers, left out", f->indexer_bytes);
     add_part(&t, "output", f->output_bytes);
+    if (f->encoder_bytes)
+        add_part(&t, "encoders of pictures and sounds, left out", f->encoder_bytes);
     if (f->shared_bytes)
         add_part(&t, "others", f->shared_bytes);
     add_part(&t, "all tensors", f->tensor_bytes);
@@ -269,14 +274,14 @@ static mr_status print_json(const inspected *f, mr_err *err) {
             layers = NULL;
         }
     }
-    json_t *root =
-        json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I, s:I}}", "model",
-                  mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf), "file_bytes",
-                  (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata", metadata_json(f->gguf),
-                  "tensors", tensors_json(f->gguf), "devices", devices_json(), "bytes", "embedding",
-                  (json_int_t)f->embedding_bytes, "layers", layers, "layers_left_out", (int)f->n_nextn,
-                  "indexers_left_out", (json_int_t)f->indexer_bytes, "output", (json_int_t)f->output_bytes, "others",
-                  (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
+    json_t *root = json_pack("{s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:{s:I, s:o, s:i, s:I, s:I, s:I, s:I, s:I}}", "model",
+                             mr_output_json_text(mr_str_from(f->path)), "version", (int)mr_gguf_version(f->gguf),
+                             "file_bytes", (json_int_t)file_bytes(f->gguf), "parts", parts_json(f->gguf), "metadata",
+                             metadata_json(f->gguf), "tensors", tensors_json(f->gguf), "devices", devices_json(),
+                             "bytes", "embedding", (json_int_t)f->embedding_bytes, "layers", layers, "layers_left_out",
+                             (int)f->n_nextn, "indexers_left_out", (json_int_t)f->indexer_bytes, "output",
+                             (json_int_t)f->output_bytes, "encoders_left_out", (json_int_t)f->encoder_bytes, "others",
+                             (json_int_t)f->shared_bytes, "tensors", (json_int_t)f->tensor_bytes);
     return mr_output_json_print(root, err);
 }
 

@@ -197,6 +197,8 @@ static mr_status read_model(mr_session *s, mr_err *err) {
         mr_output_note("the indexers of the file are left out: up to %" PRId32
                        " positions they change nothing, and this version runs no more",
                        s->info.indexer_top_k);
+    if (mr_model_encoder_bytes(s->gguf) > 0)
+        mr_output_note("the encoders of pictures and sounds in the file are left out: this version reads text alone");
     return choose_sizes(s, err);
 }
 

@@ -143,6 +143,7 @@ typedef enum mr_model_part {
     MR_MODEL_EMBEDDING, /* token_embd.*: on the head stage, and on the tail stage if the output is tied */
     MR_MODEL_LAYER,     /* blk.N.* */
     MR_MODEL_OUTPUT,    /* output_norm.* and output.*: on the tail stage */
+    MR_MODEL_ENCODER,   /* v.*, a.* and mm.*: of an encoder of pictures or sounds; on no stage */
     MR_MODEL_SHARED,    /* all other tensors, such as rope_freqs.weight: on every stage */
     /* "blk." without a plain number below MR_MODEL_MAX_LAYERS; mr_model_info_read refuses such a tensor */
     MR_MODEL_BAD_LAYER,
@@ -151,7 +152,8 @@ typedef enum mr_model_part {
 /* Writes out_layer for MR_MODEL_LAYER only. out_layer may be NULL. */
 mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer);
 
-/* Whether the tensor belongs to a layer that predicts further tokens, or to an indexer: no stage reads it. */
+/* Whether the tensor belongs to a layer that predicts further tokens, to an indexer, or to an encoder: no stage reads
+ * it. */
 bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t);
 
 /* Whether the tensor holds one matrix for each expert, one behind the other. */
@@ -172,6 +174,8 @@ size_t mr_model_embedding_bytes(const mr_gguf *g);
 /* Bytes that the tail stage needs beside its layers. With a tied output the embedding is included. */
 size_t mr_model_output_bytes(const mr_gguf *g);
 size_t mr_model_shared_bytes(const mr_gguf *g);
+/* Bytes of the encoders, which are left out. */
+size_t mr_model_encoder_bytes(const mr_gguf *g);
 
 /* Sorts the layers into kinds. Layers of one kind have the same numbers and the same tensors, of the same types and
  * shapes, so they take the same time. Kinds are numbered from 0 in the order of their first layers. out_kind has

@@ -31,13 +31,16 @@ mr_model_part mr_model_tensor_part(const char *name, int32_t *out_layer) {
         return MR_MODEL_EMBEDDING;
     if (starts_with(name, "output_norm.") || starts_with(name, "output."))
         return MR_MODEL_OUTPUT;
+    if (starts_with(name, "v.") || starts_with(name, "a.") || starts_with(name, "mm."))
+        return MR_MODEL_ENCODER;
     return MR_MODEL_SHARED;
 }
 
 bool mr_model_tensor_is_left_out(const mr_model_info *info, const mr_gguf_tensor *t) {
     int32_t layer;
-    if (mr_model_tensor_part(t->name, &layer) != MR_MODEL_LAYER)
-        return false;
+    mr_model_part part = mr_model_tensor_part(t->name, &layer);
+    if (part != MR_MODEL_LAYER)
+        return part == MR_MODEL_ENCODER;
     const char *behind_layer = strchr(t->name + strlen("blk."), '.');
     return layer >= info->n_layers || (info->indexer_top_k > 0 && starts_with(behind_layer, ".indexer."));
 }
@@ -108,4 +111,8 @@ size_t mr_model_output_bytes(const mr_gguf *g) {
 
 size_t mr_model_shared_bytes(const mr_gguf *g) {
     return part_bytes(g, MR_MODEL_SHARED);
+}
+
+size_t mr_model_encoder_bytes(const mr_gguf *g) {
+    return part_bytes(g, MR_MODEL_ENCODER);
 }

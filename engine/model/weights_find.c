@@ -276,6 +276,8 @@ static bool is_of_stage(const mr_weights *ws, const mr_gguf_tensor *t) {
         return weights_is_head(ws);
     case MR_MODEL_OUTPUT:
         return weights_is_tail(ws);
+    case MR_MODEL_ENCODER:
+        return false;
     default:
         return true;
     }

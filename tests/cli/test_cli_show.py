@@ -157,6 +157,17 @@ class Inspect(cli.Case):
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn(b"the last 1 layers of the file are left out", done.stderr)
 
+    def test_encoders(self):
+        """What belongs to pictures is passed over: the text is that of the same model without an encoder."""
+        model = os.path.join(self.folder, "encoder.gguf")
+        tiny_model.make(model, more=("v.patch_embd.weight", "mm.0.weight"))
+        self.assertEqual(2 * 4 * 32, json.loads(self.good("inspect", model, "--json"))["bytes"]["encoders_left_out"])
+        self.assertRegex(self.good("inspect", model).decode(), r"encoders of pictures and sounds, left out +\d")
+        done = self.run_bin("generate", model, "-p", "mill", "-n", "8", "--temp", "0")
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn(b"the encoders of pictures and sounds in the file are left out", done.stderr)
+        self.assertEqual(self.good("generate", self.model, "-p", "mill", "-n", "8", "--temp", "0"), done.stdout)
+
     def test_indexers(self):
         """What an indexer would choose from is the whole context, which ends there."""
         with open(os.path.join(cli.SOURCE, "tests", "golden", "arch", "glm-dsa.gguf"), "rb") as f:

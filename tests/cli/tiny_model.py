@@ -77,12 +77,11 @@ def _sparse_parts(width, ff, predictor):
 
 
 def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, matrix_type=F32, n_extra_tokens=0,
-         n_nextn=0, rerank=None, pooling=None, add_eos=False, predictor=0):
-    """Writes a model to path. The same arguments give the same bytes. The last n_nextn of the layers predict further
-    tokens. rerank: the template of a reranker, whose head has the rows of the first two words. predictor: its width."""
+         n_nextn=0, rerank=None, pooling=None, add_eos=False, predictor=0, more=()):
+    """Writes a model to path. The same arguments give the same bytes. The last n_nextn layers predict further tokens.
+    rerank: the template of a reranker, whose head has the rows of the first words. predictor: its width. more: vectors."""
     width, ff, heads, kv_heads = 32, 64, 2, 1
-    rng = random.Random(7)
-    g = Gguf()
+    rng, g = random.Random(7), Gguf()
     g.key("general.architecture", STRING, arch)
     g.key("general.name", STRING, "tiny")
     for name, v in (("block_count", layers), ("context_length", context), ("embedding_length", width),
@@ -131,7 +130,8 @@ def make(path, arch="llama", layers=3, context=512, tokenizer=True, eos=EOS, mat
         matrix(f"blk.{i}.ffn_up.weight", width, ff, 0.4)
         for name, columns, rows in (_sparse_parts(width, ff, predictor) if predictor else (("ffn_down", ff, width),)):
             matrix(f"blk.{i}.{name}.weight", columns, rows, 0.4)
-    norm("output_norm.weight")
+    for name in ("output_norm.weight", *more):
+        norm(name)
     matrix("output.weight", width, VOCAB, 1.5)
     with open(path, "wb") as f:
         f.write(g.bytes("PWRI" if predictor else "GGUF"))

@@ -33,6 +33,8 @@ static bool is_needed(const mr_model_info *info, mr_layer_range range, const mr_
         return is_head || (is_tail && info->tied_output);
     case MR_MODEL_OUTPUT:
         return is_tail;
+    case MR_MODEL_ENCODER:
+        return false;
     default:
         return true;
     }

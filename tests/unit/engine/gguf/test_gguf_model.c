@@ -451,6 +451,10 @@ static void test_parts_of_a_model(void **state) {
         {"blk.1", MR_MODEL_BAD_LAYER, -1},
         {"blk.99999999999999999999.x", MR_MODEL_BAD_LAYER, -1},
         {"blkx", MR_MODEL_SHARED, -1},
+        {"v.blk.0.attn_q.weight", MR_MODEL_ENCODER, -1},
+        {"a.conv1d.1.weight", MR_MODEL_ENCODER, -1},
+        {"mm.0.weight", MR_MODEL_ENCODER, -1},
+        {"vocab.weight", MR_MODEL_SHARED, -1},
         {"blk.", MR_MODEL_BAD_LAYER, -1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
