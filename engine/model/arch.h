@@ -32,8 +32,11 @@ typedef enum layer_slot {
     W_O_BIAS,
     W_FFN_NORM,
     W_GATE,
+    W_GATE_BIAS,
     W_UP,
+    W_UP_BIAS,
     W_DOWN,
+    W_DOWN_BIAS,
     W_DOWN_ROWS, /* of a sparse part: down with a row for each neuron */
     W_GATE_COLD, /* of a sparse part: the last neurons, where the last backend has them and another one the first */
     W_UP_COLD,
@@ -115,6 +118,7 @@ extern const tensor_spec SPEC_ANY_BIASES[];  /* the same and that of the result,
 extern const tensor_spec SPEC_HEAD_NORMS[];  /* of each head of queries and keys */
 extern const tensor_spec SPEC_WIDE_NORMS[];  /* of queries and of keys, over the whole width */
 extern const tensor_spec SPEC_GLU[];         /* the feed-forward part of layers without experts */
+extern const tensor_spec SPEC_GLU_BIASES[];  /* of the three matrices of SPEC_GLU, where the file has them */
 extern const tensor_spec SPEC_SPARSE[];      /* beside SPEC_GLU, in sparse models */
 extern const tensor_spec SPEC_MOE[];         /* experts, in layers that have them */
 extern const tensor_spec SPEC_CHOICE_BIAS[]; /* with experts that are chosen by scores and a bias */

@@ -17,6 +17,6 @@ static int32_t layer(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SL
 const mr_arch mr_arch_granite = {
     .name = "granite",
     .rope_pairs = MR_ROPE_INTERLEAVED,
-    .tensors = {SPEC_NORMS, SPEC_GQA, SPEC_ANY_BIASES, SPEC_GLU},
+    .tensors = {SPEC_NORMS, SPEC_GQA, SPEC_ANY_BIASES, SPEC_GLU, SPEC_GLU_BIASES},
     .layer = layer,
 };

@@ -8,6 +8,6 @@ const mr_arch mr_arch_llama = {
     .name = "llama",
     .rope_pairs = MR_ROPE_INTERLEAVED,
     .relu_unit = MR_RELU_GATE,
-    .tensors = {SPEC_NORMS, SPEC_GQA, SPEC_ANY_BIASES, SPEC_GLU, SPEC_SPARSE, SPEC_MOE},
+    .tensors = {SPEC_NORMS, SPEC_GQA, SPEC_ANY_BIASES, SPEC_GLU, SPEC_GLU_BIASES, SPEC_SPARSE, SPEC_MOE},
     .layer = part_llama_layer,
 };

@@ -48,15 +48,17 @@ int32_t part_latent(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLO
     return mr_graph_matmul(g, w[W_O], a, NONE, add);
 }
 
-/* matrices: of gate, up and down. */
-static int32_t glu(mr_graph *g, const layer_ctx *ctx, const int32_t matrices[3], int32_t h, int32_t add) {
-    int32_t gate = mr_graph_matmul(g, matrices[0], h, NONE, NONE); /* [f, R] */
-    int32_t up = mr_graph_matmul(g, matrices[1], h, NONE, NONE);   /* [f, R] */
-    return mr_graph_matmul(g, matrices[2], mr_graph_glu(g, gate, up, ctx->glu), NONE, add);
+/* matrices, biases: of gate, up and down. */
+static int32_t glu(mr_graph *g, const layer_ctx *ctx, const int32_t matrices[3], const int32_t biases[3], int32_t h,
+                   int32_t add) {
+    int32_t gate = mr_graph_matmul(g, matrices[0], h, biases[0], NONE); /* [f, R] */
+    int32_t up = mr_graph_matmul(g, matrices[1], h, biases[1], NONE);   /* [f, R] */
+    return mr_graph_matmul(g, matrices[2], mr_graph_glu(g, gate, up, ctx->glu), biases[2], add);
 }
 
 int32_t part_glu(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t h, int32_t add) {
-    return glu(g, ctx, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]}, h, add);
+    return glu(g, ctx, (const int32_t[]){w[W_GATE], w[W_UP], w[W_DOWN]},
+               (const int32_t[]){w[W_GATE_BIAS], w[W_UP_BIAS], w[W_DOWN_BIAS]}, h, add);
 }
 
 int32_t part_sparse(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS], int32_t x, int32_t h) {
@@ -91,7 +93,8 @@ int32_t part_moe(mr_graph *g, const layer_ctx *ctx, const int32_t w[LAYER_SLOTS]
                                .held = ctx->held};
     if (w[W_GATE_SHARED] == NONE)
         return mr_graph_experts(g, h, add, &experts);
-    int32_t shared = glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]}, h, NONE);
+    int32_t shared = glu(g, ctx, (const int32_t[]){w[W_GATE_SHARED], w[W_UP_SHARED], w[W_DOWN_SHARED]},
+                         (const int32_t[]){NONE, NONE, NONE}, h, NONE);
     if (w[W_SHARED_GATE] == NONE) {
         experts.shared = shared;
         return mr_graph_experts(g, h, add, &experts);

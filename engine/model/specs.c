@@ -63,6 +63,13 @@ const tensor_spec SPEC_GLU[] = {
     {0},
 };
 
+const tensor_spec SPEC_GLU_BIASES[] = {
+    {W_GATE_BIAS, "ffn_gate.bias", SIZE_FF, SIZE_ONE, IN_DENSE | NOT_SPARSE | OPTIONAL},
+    {W_UP_BIAS, "ffn_up.bias", SIZE_FF, SIZE_ONE, IN_DENSE | NOT_SPARSE | OPTIONAL},
+    {W_DOWN_BIAS, "ffn_down.bias", SIZE_D, SIZE_ONE, IN_DENSE | NOT_SPARSE | OPTIONAL},
+    {0},
+};
+
 const tensor_spec SPEC_SPARSE[] = {
     {W_DOWN_ROWS, "ffn_down_t.weight", SIZE_D, SIZE_FF, IN_SPARSE | OF_NEURONS},
     {W_PREDICT_IN, "fc1.weight", SIZE_D, SIZE_PREDICTOR, IN_SPARSE},

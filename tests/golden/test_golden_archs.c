@@ -35,6 +35,7 @@ static const struct {
              {"granite-nope", 0},
              {"hunyuan-moe", 0},
              {"kimi-k2", 0},
+             {"llama-biases", 0},
              {"llama-heads8", 0},
              {"minimax-m2", 0},
              {"mistral-large3", 0},

@@ -169,6 +169,9 @@ ARCHS = {
                                           moe_num_shared_experts=2, moe_layer_start_index=1)),
     # Up to 2,048 positions the indexer leaves none out.
     "glm-dsa": Arch("GlmMoeDsaForCausalLM", "glm4", DSA | dict(hidden_size=48, index_n_heads=4), dict(scoring_func="sigmoid")),
+    # As Granite Code has them.
+    "llama-biases": Arch("LlamaForCausalLM", "refact",
+                         SMALL | rope(1e4) | dict(attention_bias=True, mlp_bias=True)),
     # Heads whose size is no multiple of 16. llama has the shape of the smallest models that are published.
     "llama-heads8": Arch("LlamaForCausalLM", "spm",
                          SMALL | rope(1e4) | dict(hidden_size=64, head_dim=8, num_attention_heads=8,
