@@ -2,14 +2,18 @@
 """Completions and embeddings, and what goes with them."""
 import base64
 import math
+import os
 import struct
+import subprocess
 import unittest
 
 import test_packages
 
 test_packages.enter("openai")
 
-from openai_case import STORY, Case  # noqa: E402
+from openai_case import BIN, DEMO, STORY, Case  # noqa: E402
+
+END, N_VOCAB = 2, 1024  # of the demo model: the end token, and the number of tokens
 
 
 class Completions(Case):
@@ -93,6 +97,81 @@ class Completions(Case):
         again = self.complete(prompt=choice.text, echo=True, logprobs=0, max_tokens=1, temperature=0)
         self.assertEqual(again.choices[0].logprobs.token_logprobs[:len(choice.logprobs.tokens)],
                          choice.logprobs.token_logprobs)
+
+    def entries(self, answers):
+        """({choice: tokens with log-probabilities}, texts of choices) of an answer, or of the events of one."""
+        entries, texts = {}, {}
+        for answer in answers:
+            for choice in answer.choices:
+                texts[choice.index] = texts.get(choice.index, "") + choice.text
+                if choice.logprobs:
+                    lists = [choice.logprobs.tokens, choice.logprobs.token_logprobs, choice.logprobs.top_logprobs,
+                             choice.logprobs.text_offset]
+                    self.assertEqual(len({len(values) for values in lists}), 1)
+                    entries.setdefault(choice.index, []).extend(zip(lists[0], lists[3]))
+        return entries, texts
+
+    def test_an_entry_for_each_token(self):
+        """Also for tokens that are not in the text, because they end it: clients count entries."""
+        first = self.complete(logprobs=0, temperature=0, max_tokens=1).choices[0].logprobs.tokens[0]
+        first_id = self.post("/tokenize", {"content": STORY + first})[1]["tokens"][-1]
+        written = self.complete(temperature=0, max_tokens=8).choices[0].text
+        ends = {"end token": {"logit_bias": {str(END): 100}},
+                "stop id": {"extra_body": {"stop_token_ids": [first_id]}},
+                "stop text": {"stop": [first]},
+                "stop text of several tokens": {"stop": [written[2:9]], "max_tokens": 8},
+                "begun stop text": {"stop": [written[:5] + "@"], "max_tokens": 3},
+                "length": {}}
+        forms = [{}, {"n": 2}, {"stream": True, "stream_options": {"include_usage": True}}, {"prompt": [STORY, "The mill"]}]
+        for name, end in ends.items():
+            for form in forms:
+                for echo in True, False:
+                    with self.subTest(name, form=form, echo=echo):
+                        answer = self.complete(**{"logprobs": 1, "temperature": 0, "max_tokens": 1, "echo": echo, **end, **form})
+                        answers = list(answer) if "stream" in form else [answer]
+                        entries, texts = self.entries(answers)
+                        usage, n = answers[-1].usage, form.get("n", 1)
+                        self.assertEqual(sum(map(len, entries.values())),
+                                         usage.completion_tokens + echo * n * usage.prompt_tokens)
+                        offsets = [offset for _, offset in entries[0]]
+                        self.assertEqual(offsets, sorted(offsets))
+                        self.assertLessEqual(offsets[-1], len(texts[0]))
+                        if name in ("end token", "stop id", "stop text"):
+                            self.assertEqual((texts[0], offsets[-1]), (STORY * echo, len(STORY) * echo))
+                            self.assertEqual(entries[0][-1][0], "</s>" if name == "end token" else first)
+
+    def test_chats_list_no_end_token(self):
+        for stream in False, True:
+            answer = self.chat(logprobs=True, logit_bias={str(END): 100}, stream=stream)
+            lists = [c.choices[0].logprobs for c in (answer if stream else [answer]) if c.choices]
+            self.assertEqual([entry for one in lists if one for entry in one.content], [])
+
+    def true_sums(self, pairs):
+        """Log-likelihoods of continuations, from the logits that `millrace logits` writes."""
+        sums, ids, logits = [], os.path.join(self.folder, "ids"), os.path.join(self.folder, "logits")
+        for context, continuation in pairs:
+            with open(ids, "w", encoding="ascii") as file:
+                file.write(" ".join(map(str, context + continuation)))
+            rows = str(len(continuation) + 1)
+            subprocess.run([BIN, "logits", DEMO, "--ids-file", ids, "-o", logits, "--last", rows], stderr=subprocess.DEVNULL,
+                           check=True)
+            with open(logits, "rb") as file:
+                rows = struct.iter_unpack(f"<{N_VOCAB}f", file.read())
+            sums.append(sum(row[token] - math.log(math.fsum(map(math.exp, row))) for row, token in zip(rows, continuation)))
+        return sums
+
+    def test_log_likelihoods(self):
+        """As lm-eval asks for them: it drops the last entry of each answer, that of the one generated token."""
+        texts = [(STORY, " there was a mill."), (STORY, ","), ("The mill stood", " by the river, and nobody knew"), ("A", "b"),
+                 ("The children", "\n\n\u00e4\u20ac\U0001f999 x")]
+        ids = [[self.post("/tokenize", {"content": t})[1]["tokens"] for t in pair] for pair in texts]
+        pairs = [([1] + context, continuation) for context, continuation in ids]
+        true = self.true_sums(pairs)
+        for end in {}, {"logit_bias": {str(END): 100}}:
+            answer = self.complete(prompt=[a + b for a, b in pairs], echo=True, logprobs=1, max_tokens=1, temperature=0, **end)
+            for choice, (context, _), sum_of_logits in zip(answer.choices, pairs, true):
+                self.assertEqual(choice.finish_reason, "stop" if end else "length")
+                self.assertAlmostEqual(math.fsum(choice.logprobs.token_logprobs[len(context):-1]), sum_of_logits, delta=1e-5)
 
     def test_samplers(self):
         greedy = self.complete(temperature=0).choices[0].text

@@ -61,6 +61,18 @@ static void test_texts(void **state) {
     assert_true(broken); /* some characters came in parts */
 }
 
+/* Every generated token is given out, also those that end the text: they stand at its end. Returns how many are cut. */
+static int32_t expect_all_tokens(const choice_heard *c) {
+    int32_t n_cut = 0;
+    assert_int_equal(c->n_ids, c->last.n_generated);
+    for (int32_t i = 0; i < c->n_ids; i++) {
+        n_cut += c->is_cut[i];
+        assert_true(c->offsets[i] <= c->text.len);
+        assert_true(n_cut == 0 || (c->is_cut[i] && c->offsets[i] == c->text.len));
+    }
+    return n_cut;
+}
+
 static void test_end_token(void **state) {
     (void)state;
     int32_t n_ended = 0;
@@ -74,12 +86,12 @@ static void test_end_token(void **state) {
         const choice_heard *a = &all.choices[0], *c = &cut.choices[0];
         while (n < a->n_ids && a->ids[n] != TOKEN_END)
             n++;
-        assert_int_equal(c->n_ids, n);
-        assert_memory_equal(c->ids, a->ids, (size_t)n * sizeof *a->ids);
+        assert_int_equal(c->n_ids, n < a->n_ids ? n + 1 : n);
+        assert_memory_equal(c->ids, a->ids, (size_t)c->n_ids * sizeof *a->ids);
         assert_int_equal(c->finish, n < a->n_ids ? MR_FINISH_STOP : MR_FINISH_LENGTH);
-        assert_int_equal(c->last.n_generated, n < a->n_ids ? n + 1 : n);
+        assert_int_equal(expect_all_tokens(c), n < a->n_ids);
         if (n > 0)
-            expect_text_of_ids(c, c->text.data, c->text.len);
+            expect_text_of_ids(c, c->text.data, c->text.len); /* the end token has no text */
         n_ended += n < a->n_ids;
         reader_deinit(&all);
         reader_deinit(&cut);
@@ -108,13 +120,33 @@ static void test_stop_texts(void **state) {
             assert_int_equal(c->text.len, first);
             assert_memory_equal(c->text.len ? c->text.data : "", text->data, first);
             assert_memory_equal(c->ids, all.choices[0].ids, (size_t)c->n_ids * sizeof *c->ids);
-            for (int32_t i = 0; i < c->n_ids; i++)
-                assert_true(c->offsets[i] <= first); /* equal: the token completes no character */
-            assert_true(c->n_ids < c->last.n_generated);
+            assert_true(expect_all_tokens(c) > 0);
             reader_deinit(&cut);
         }
         reader_deinit(&all);
     }
+}
+
+/* A stop id ends the text like an end token; its log-probability is given. */
+static void test_stop_id(void **state) {
+    (void)state;
+    int32_t ids[20];
+    reader all, cut;
+    mr_generate_desc desc = service_request(1, 5, ids, MAX_TOKENS);
+    desc.n_logprobs = 2;
+    ask(&all, desc);
+    const choice_heard *a = &all.choices[0], *c = &cut.choices[0];
+    desc.stop_ids = &a->ids[0];
+    desc.n_stop_ids = 1;
+    ask(&cut, desc);
+    assert_int_equal(c->n_ids, 1);
+    assert_int_equal(c->text.len, 0);
+    assert_int_equal(c->finish, MR_FINISH_STOP);
+    assert_int_equal(expect_all_tokens(c), 1);
+    assert_memory_equal(c->logprobs, a->logprobs, sizeof c->logprobs[0]);
+    assert_memory_equal(c->top[0], a->top[0], 2 * sizeof c->top[0][0]);
+    reader_deinit(&all);
+    reader_deinit(&cut);
 }
 
 /* Choices share the prompt, draw differently, and the first is what a request for one choice gets. */
@@ -320,7 +352,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts),    cmocka_unit_test(test_end_token),       cmocka_unit_test(test_stop_texts),
         cmocka_unit_test(test_choices),  cmocka_unit_test(test_lengths),         cmocka_unit_test(test_logprobs),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_a_smaller_cache),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_a_smaller_cache), cmocka_unit_test(test_stop_id),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

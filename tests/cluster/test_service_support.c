@@ -160,6 +160,7 @@ static void hear(reader *r, const mr_piece *p) {
     }
     for (int32_t i = 0; i < p->n_tokens; i++) {
         c->offsets[c->n_ids] = p->tokens[i].text_offset;
+        c->is_cut[c->n_ids] = p->tokens[i].is_cut;
         c->logprobs[c->n_ids] = p->tokens[i].logprob;
         c->n_top[c->n_ids] = p->tokens[i].n_top;
         for (int32_t k = 0; k < p->tokens[i].n_top && k < 4; k++)

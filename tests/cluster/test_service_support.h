@@ -38,6 +38,7 @@ enum { READER_MAX_IDS = 128, READER_MAX_CHOICES = 8 };
 typedef struct choice_heard {
     int32_t ids[READER_MAX_IDS], n_ids;
     size_t offsets[READER_MAX_IDS];
+    bool is_cut[READER_MAX_IDS];
     float logprobs[READER_MAX_IDS];
     mr_piece_logprob top[READER_MAX_IDS][4]; /* the first 4 alternatives of each token */
     int32_t n_top[READER_MAX_IDS];

@@ -67,7 +67,8 @@ static void add_token(mr_request *r, mr_piece *out, int32_t id, float logprob) {
     int32_t n_top = r->desc.n_logprobs < 0 ? 0 : r->desc.n_logprobs;
     for (int32_t i = 0; i < n_top; i++)
         top[i] = (mr_piece_logprob){i == 0 ? id : i + 3, i == 0 ? logprob : -(float)INFINITY};
-    r->tokens[out->n_tokens++] = (mr_piece_token){id, logprob, n_top, top, r->text_bytes};
+    r->tokens[out->n_tokens++] =
+        (mr_piece_token){.id = id, .logprob = logprob, .n_top = n_top, .top = top, .text_offset = r->text_bytes};
     out->tokens = r->tokens;
 }
 

@@ -83,9 +83,12 @@ bool api_choice_take(api_choice *c, const mr_piece *piece) {
     c->finish = piece->finish;
     if (!take_text(c, piece))
         return false;
-    for (int32_t i = 0; i < piece->n_tokens && c->n_top_logprobs >= 0; i++)
-        if (!api_logprobs_add(c, &piece->tokens[i], c->echo_bytes + piece->tokens[i].text_offset))
+    for (int32_t i = 0; i < piece->n_tokens && c->n_top_logprobs >= 0; i++) {
+        const mr_piece_token *token = &piece->tokens[i];
+        bool is_listed = !c->is_chat || !token->is_cut; /* chats list the tokens of the content alone */
+        if (is_listed && !api_logprobs_add(c, token, c->echo_bytes + token->text_offset))
             return false;
+    }
     return true;
 }
 

@@ -9,19 +9,27 @@
 
 /* --- Pieces ------------------------------------------------------------------------------------------------------ */
 
-/* The number of held tokens whose text has been given out, or was cut off in part by a stop text. */
+/* The number of held tokens whose text has been given out; of an ended choice, all. */
 static size_t tokens_out(const request_choice *c, size_t n_ready) {
     const output_part *held = &c->held;
     size_t n = 0;
-    if (c->ended && !c->text.stopped)
-        return held->n_tokens;
     for (; n < held->n_tokens; n++) {
         bool is_last = n + 1 == held->n_tokens;
         size_t end = is_last ? c->text.text.len : held->tokens[n + 1].text_offset;
-        if (c->ended ? held->tokens[n].text_offset >= n_ready : end > n_ready)
+        if (!c->ended && end > n_ready)
             break;
     }
     return n;
+}
+
+/* Puts the tokens that are not in the text of an ended choice at its end. */
+static void cut_tokens(request_choice *c) {
+    for (size_t i = 0; i < c->held.n_tokens; i++) {
+        mr_piece_token *token = &c->held.tokens[i];
+        token->is_cut |= c->text.stopped && token->text_offset >= c->text.text.len;
+        if (token->is_cut)
+            token->text_offset = c->text.text.len;
+    }
 }
 
 /* Gives the reader the text that is not held back, and its tokens. false: no memory. */
@@ -52,6 +60,7 @@ void choice_finish(request_choice *c, mr_finish how, mr_status status, const cha
         how = MR_FINISH_STOP; /* the end of a character completed a stop text */
     c->ended = true;
     c->sequence = -1;
+    cut_tokens(c);
     if (!pass_on(c) && how != MR_FINISH_ERROR)
         how = MR_FINISH_ERROR, status = MR_E_NO_MEMORY, text = "no memory for the answer";
     mr_mutex_lock(&r->lock);
@@ -89,9 +98,9 @@ static void note_times(request_choice *c, const mr_token_event *event) {
         service_note_latency(c->request->service, is_first, event->time_ns - before_ns);
 }
 
-static bool hold_token(request_choice *c, const mr_token_event *event) {
+static bool hold_token(request_choice *c, const mr_token_event *event, bool ends) {
     mr_piece_logprob top[MR_SERVICE_MAX_LOGPROBS];
-    mr_piece_token token = {.id = event->id, .logprob = NAN, .text_offset = c->text.text.len};
+    mr_piece_token token = {.id = event->id, .logprob = NAN, .text_offset = c->text.text.len, .is_cut = ends};
     if (c->request->desc.n_logprobs >= 0) {
         token.logprob = event->logprob;
         token.n_top = event->n_top;
@@ -102,9 +111,12 @@ static bool hold_token(request_choice *c, const mr_token_event *event) {
     return output_part_add_token(&c->held, token);
 }
 
-static mr_status push(request_choice *c, const mr_token_event *event, mr_err *err) {
-    if (!hold_token(c, event))
+/* ends: the token ends the text and is not in it. */
+static mr_status push(request_choice *c, const mr_token_event *event, bool ends, mr_err *err) {
+    if (!hold_token(c, event, ends))
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
+    if (ends)
+        return MR_OK;
     mr_status status = c->request->tok ? mr_output_text_push(&c->text, event->id, err) : MR_OK;
     if (status == MR_OK && !c->text.stopped && event->finish == MR_FINISH_NONE && !pass_on(c))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for the answer");
@@ -120,17 +132,17 @@ static bool ends_text(const mr_request *r, int32_t id) {
 
 static bool on_token(void *ctx, const mr_token_event *event) {
     request_choice *c = ctx;
-    const mr_request *r = c->request;
     mr_err err = {0};
     note_times(c, event);
-    if (event->finish == MR_FINISH_ERROR)
+    if (event->finish == MR_FINISH_ERROR) {
         choice_finish(c, MR_FINISH_ERROR, event->status, event->text);
-    else if (ends_text(r, event->id))
-        choice_finish(c, MR_FINISH_STOP, MR_OK, NULL);
-    else if (push(c, event, &err) != MR_OK)
+        return true;
+    }
+    bool ends = ends_text(c->request, event->id);
+    if (push(c, event, ends, &err) != MR_OK)
         choice_finish(c, MR_FINISH_ERROR, err.status, err.text);
-    else if (c->text.stopped || event->finish != MR_FINISH_NONE)
-        choice_finish(c, c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
+    else if (ends || c->text.stopped || event->finish != MR_FINISH_NONE)
+        choice_finish(c, ends || c->text.stopped ? MR_FINISH_STOP : MR_FINISH_LENGTH, MR_OK, NULL);
     return c->ended;
 }
 

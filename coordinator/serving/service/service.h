@@ -92,6 +92,7 @@ typedef struct mr_piece_token {
     int32_t n_top;
     const mr_piece_logprob *top; /* [n_top], in falling order */
     size_t text_offset;          /* bytes of the choice's text in front of the text of this token */
+    bool is_cut; /* the token is not in the text but ends it: an end token, a stop id, or what spells a stop text */
 } mr_piece_token;
 
 /* The output of one choice since its last piece. Pointers are valid until the next take. */
@@ -100,7 +101,8 @@ typedef struct mr_piece {
     /* true: the tokens are the prompt's, for prompt_logprobs; text is empty, and choice is 0. */
     bool is_prompt;
     mr_str text; /* whole characters, without the stop text and without an end that may become a stop text */
-    /* The tokens whose text has been given out; without the end token, and without tokens behind a stop text. */
+    /* The tokens whose text has been given out. The last piece has the rest of the n_generated tokens, also those that
+     * are not in the text. */
     const mr_piece_token *tokens;
     int32_t n_tokens;
     const float *embedding; /* [n_embedding]; NULL: none */
