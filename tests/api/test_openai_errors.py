@@ -35,9 +35,35 @@ class Errors(Case):
         self.bad("temperature", "invalid_value", self.complete, temperature=-1, stream=True)
 
     def test_context(self):
-        text = self.bad(None, "context_length_exceeded", self.chat, text="mill " * 100000)
-        self.assertIn("256", text)
-        self.bad("prompt", "context_length_exceeded", self.complete, prompt="mill " * 300)
+        """Every way in names the context in the words that clients look for, and has both numbers."""
+        def n_tokens(**fields):
+            return len(self.post("/tokenize", {"add_special": True, "parse_special": True, **fields})[1]["tokens"])
+
+        long, full = "mill " * 300, [5] * 256
+        chat = [{"role": "user", "content": long}]
+        in_chat = n_tokens(content=self.post("/apply-template", {"messages": chat})[1]["prompt"])
+        for path, body, n, param in (
+                ("completions", {"prompt": long}, n_tokens(content=long), "prompt"),
+                ("completions", {"prompt": long, "stream": True}, n_tokens(content=long), "prompt"),
+                ("completions", {"prompt": ["a", [7] * 257], "max_tokens": 0}, 257, "prompt[1]"),
+                ("completions", {"prompt": full, "n": 2}, 256, None),
+                ("embeddings", {"input": ["a", long]}, n_tokens(content=long), "input[1]"),
+                ("chat/completions", {"messages": chat}, in_chat, None),
+                ("chat/completions", {"messages": chat, "stream": True, "max_completion_tokens": 1}, in_chat, None)):
+            with self.subTest(path, body=body):
+                status, answer = self.post("/v1/" + path, body)
+                error = answer["error"]
+                self.assertEqual((status, error["type"], error["code"], error["param"]),
+                                 (400, "invalid_request_error", "context_length_exceeded", param))
+                self.assertEqual((error["n_prompt_tokens"], error["n_ctx"]), (n, 256))
+                self.assertRegex(error["message"], f"^This model's maximum context length is 256 tokens, and the prompt has {n}")
+                self.assertEqual("room for one more" in error["message"], n == 256)
+        status, answer = self.post("/v1/completions", {"prompt": "mill " * 1000000})  # not counted any more
+        self.assertIn(f"has {answer['error']['n_prompt_tokens']} at least", answer["error"]["message"])
+        self.assertGreater(answer["error"]["n_prompt_tokens"], 256)
+        status, answer = self.post("/v1/completions", {"prompt": "a", "bad_words": [20 * long]})
+        self.assertEqual((status, answer["error"]["param"]), (400, "bad_words"))
+        self.assertNotIn("n_ctx", answer["error"])
         self.assertEqual(self.complete(prompt="mill", max_tokens=100000).usage.total_tokens <= 256, True)
 
     def test_bodies(self):

@@ -75,9 +75,11 @@ class Rerank(Case):
     def test_errors(self):
         for body, param in (({"documents": ["a"]}, "query"), ({"query": "a"}, "documents"),
                             ({"query": "a", "documents": []}, "documents"),
-                            ({"query": "a", "documents": ["a", "a" * 600]}, "documents[1]")):
+                            ({"query": QUERY, "documents": ["a", "a" * 600]}, "documents[1]")):
             status, answer = self.post("/v1/rerank", body)
             self.assertEqual((status, answer["error"]["param"]), (400, param), answer)
+        self.assertRegex(answer["error"]["message"], "^This model's maximum context length is [0-9]+ tokens, and the prompt has")
+        self.assertEqual(answer["error"]["n_prompt_tokens"], len(self.ids("a" * 600)))
 
     def test_it_generates_as_well(self):
         self.assertEqual(self.complete("mill", max_tokens=3).usage.completion_tokens, 3)

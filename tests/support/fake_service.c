@@ -140,6 +140,10 @@ bool mr_request_ended(mr_request *r) {
     return r->choice == r->desc.n_choices;
 }
 
+int32_t mr_service_max_ids(mr_service *s) {
+    return s->max_ids;
+}
+
 void mr_request_release(mr_request *r) {
     if (!r)
         return;

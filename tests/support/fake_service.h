@@ -26,6 +26,7 @@ struct mr_service {
     int32_t n_takes;         /* pieces that can still be taken; -1: no limit */
     mr_status submit_status; /* result of submit after the first n_submit_ok requests */
     int32_t n_submit_ok;
+    int32_t max_ids;  /* what mr_service_max_ids returns */
     int32_t max_open; /* limit of open requests, then MR_E_BUSY; 0: no limit */
 
     int32_t n_submitted, n_open;

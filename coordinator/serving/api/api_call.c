@@ -120,9 +120,12 @@ static bool make_choices(mr_api_call *call) {
     return true;
 }
 
-/* Makes the error of a submit or of a sequence the error of the call. Returns false. */
-static bool fail(mr_api_call *call, mr_status status, const char *text) {
+/* Makes the error of a submit or of a sequence of this prompt the error of the call. Returns false. */
+static bool fail(mr_api_call *call, int32_t prompt, mr_status status, const char *text) {
     mr_err err = {0};
+    if (status == MR_E_TOO_LONG)
+        return mr_api_error_too_long(&call->error, NULL, call->request.prompts[prompt].ids.n, false,
+                                     mr_service_max_ids(call->a->config.service));
     mr_err_set(&err, status, "%s", text && *text ? text : mr_status_name(status));
     return mr_api_error_from(&call->error, status, &err);
 }
@@ -162,7 +165,7 @@ static bool submit_one(mr_api_call *call) {
     if (status == MR_E_BUSY && call->n_open > 0)
         return true; /* submitted later, when another request of this call has ended */
     if (status != MR_OK)
-        return fail(call, status, err.text);
+        return fail(call, call->n_submitted, status, err.text);
     call->n_submitted++;
     call->n_open++;
     return true;
@@ -254,7 +257,7 @@ static bool take_prompt(mr_api_call *call, int32_t prompt, const mr_piece *piece
 
 static bool take_piece(mr_api_call *call, int32_t prompt, const mr_piece *piece, mr_text_buf *out) {
     if (piece->finish == MR_FINISH_ERROR)
-        return fail(call, piece->status, piece->error);
+        return fail(call, prompt, piece->status, piece->error);
     if (piece->is_prompt)
         return take_prompt(call, prompt, piece);
     api_choice *c = &call->choices[prompt * call->request.n + piece->choice];

@@ -8,10 +8,8 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 
-enum {
-    MAX_BIASES = 4096,
-    PROMPT_FLAGS = MR_ENCODE_BOS | MR_ENCODE_PARSE_SPECIAL, /* prompts may be rendered templates, as in other servers */
-};
+/* A prompt with more bytes is not encoded, if the context has no room for it even in the longest tokens. */
+enum { MAX_COUNTED_BYTES = 1 << 20 };
 
 static bool read_stop(const json_t *value, const char **out, mr_api_error *e) {
     const char *text = json_string_value(value);
@@ -66,22 +64,10 @@ bool api_is_token(const mr_api *a, double id) {
     return id >= 0 && id < mr_tokenizer_n_tokens(a->config.tokenizer) && id < a->config.n_vocab;
 }
 
-/* Encodes a text of any length. */
-static bool encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
+bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
     mr_err err = {0};
     mr_status status = mr_tokenizer_encode(a->config.tokenizer, text, flags, out, &err);
     return status == MR_OK || mr_api_error_from(e, status, &err);
-}
-
-bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e) {
-    /* A text that is too long for the context even in the longest tokens is refused before it takes the memory of
-     * tokenising. */
-    size_t n_least = text.len / a->longest_token_bytes;
-    if (n_least > (size_t)a->config.max_context)
-        return mr_api_error_set(e, 400, "context_length_exceeded", NULL,
-                                "the maximum context length is %d tokens, and the text of %zu bytes has %zu at least",
-                                a->config.max_context, text.len, n_least);
-    return encode(a, text, flags, out, e);
 }
 
 bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *ids) {
@@ -98,8 +84,13 @@ bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *id
 }
 
 bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out, mr_api_error *e) {
-    unsigned flags = PROMPT_FLAGS | (r->endpoint == API_EMBEDDINGS ? (unsigned)MR_ENCODE_EOS : 0U);
-    return r->truncate_prompt_tokens == 0 ? api_encode(a, text, flags, out, e) : encode(a, text, flags, out, e);
+    unsigned flags = MR_ENCODE_PARSE_SPECIAL; /* prompts may be rendered templates, as in other servers */
+    size_t n_least = text.len / a->longest_token_bytes;
+    if (r->endpoint != API_RERANK) /* whose template writes bos and eos */
+        flags |= MR_ENCODE_BOS | (r->endpoint == API_EMBEDDINGS ? (unsigned)MR_ENCODE_EOS : 0U);
+    if (text.len > MAX_COUNTED_BYTES && n_least > (size_t)a->config.max_context && r->truncate_prompt_tokens == 0)
+        return mr_api_error_too_long(e, NULL, n_least, true, a->config.max_context);
+    return api_encode(a, text, flags, out, e);
 }
 
 bool api_read_ids(const mr_api *a, const json_t *list, const char *name, mr_token_buf *out, mr_api_error *e) {
@@ -138,11 +129,8 @@ static bool read_prompt(const mr_api *a, const api_request *r, const json_t *val
         out->text = (mr_str){0}; /* an echo decodes the ids that are left */
     if (out->ids.n == 0)
         return mr_api_error_set(e, 400, "invalid_value", name, "%s is empty: a model needs one token at least", name);
-    if (out->ids.n > (size_t)a->config.max_context)
-        return mr_api_error_set(e, 400, "context_length_exceeded", name,
-                                "the maximum context length is %d tokens, and the prompt has %zu",
-                                a->config.max_context, out->ids.n);
-    return true;
+    return out->ids.n <= (size_t)a->config.max_context ||
+           mr_api_error_too_long(e, name, out->ids.n, false, a->config.max_context);
 }
 
 bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, const char *name, mr_api_error *e) {

@@ -103,14 +103,14 @@ MR_MUST_USE bool api_read_breakers(const mr_api *a, api_request *r, mr_api_error
 /* Reads a text, a list of texts, a list of ids, or a list of lists of ids into r->prompts. name: of the field. */
 MR_MUST_USE bool api_read_prompts(const mr_api *a, api_request *r, const json_t *value, const char *name,
                                   mr_api_error *e);
-/* Appends the ids of a prompt, with bos, and with eos if the prompt is to be embedded. A prompt that will be truncated
- * may be longer than the context. */
+/* Appends the ids of a prompt, with bos, and with eos if the prompt is to be embedded; the template of a reranker has
+ * written both. The prompt may be longer than the context, but not far longer unless it will be truncated. */
 MR_MUST_USE bool api_encode_prompt(const mr_api *a, const api_request *r, mr_str text, mr_token_buf *out,
                                    mr_api_error *e);
 /* Does what truncate_prompt_tokens asks for: keeps the last ids, and the bos where there was one. true: ids were
  * removed. */
 bool api_truncate_prompt(const mr_api *a, const api_request *r, mr_token_buf *ids);
-/* Appends the ids of a text. flags: MR_ENCODE_*. A text that cannot fit the context is refused without encoding it. */
+/* Appends the ids of a text. flags: MR_ENCODE_*. */
 MR_MUST_USE bool api_encode(const mr_api *a, mr_str text, unsigned flags, mr_token_buf *out, mr_api_error *e);
 bool api_is_token(const mr_api *a, double id);
 /* Appends a list of token ids, and checks that each is in the vocabulary. name: of the field. */

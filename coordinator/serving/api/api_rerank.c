@@ -27,12 +27,10 @@ static bool make_prompt(const mr_api *a, api_request *r, const json_t *text, con
     mr_text_buf prompt = {0};
     mr_str document = {json_string_value(text), json_string_length(text)};
     bool ok = (mr_reranker_prompt(a->config.reranker, r->query, document, &prompt) || api_no_memory(e)) &&
-              api_encode(a, (mr_str){prompt.data, prompt.len}, MR_ENCODE_PARSE_SPECIAL, ids, e);
+              api_encode_prompt(a, r, (mr_str){prompt.data, prompt.len}, ids, e);
     mr_text_buf_deinit(&prompt);
     if (ok && ids->n > (size_t)a->config.max_context)
-        return mr_api_error_set(e, 400, "context_length_exceeded", name,
-                                "the maximum context length is %d tokens, and the prompt of %s has %zu",
-                                a->config.max_context, name, ids->n);
+        return mr_api_error_too_long(e, name, ids->n, false, a->config.max_context);
     return ok;
 }
 

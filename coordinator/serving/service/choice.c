@@ -156,7 +156,7 @@ static unsigned decode_flags(const mr_request *r) {
 
 /* max_tokens, bounded by the room in the context. */
 static int32_t most_tokens(const mr_request *r) {
-    int32_t room = service_most_ids(r->service) - r->n_prompt, wanted = r->desc.sequence.max_tokens;
+    int32_t room = mr_service_max_ids(r->service) - r->n_prompt, wanted = r->desc.sequence.max_tokens;
     return wanted < 0 || wanted > room ? room : wanted;
 }
 

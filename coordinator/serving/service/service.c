@@ -26,7 +26,7 @@ struct mr_service {
     int32_t n_slots, cap_slots;
     uint64_t n_asked, n_answered; /* requests for new stats, and how many of these are served */
     mr_channel *channel;          /* of the job during run; NULL: no run */
-    int32_t n_vocab, most_ids;    /* of the job */
+    int32_t n_vocab, max_ids;     /* of the job */
     mr_prefix_key base_key;       /* of the job */
     int32_t n_waiting;            /* waiting sequences at the last turn of the main thread, and those submitted since */
     bool drains, stops;
@@ -169,7 +169,7 @@ mr_status mr_service_submit(mr_service *s, const mr_generate_desc *desc, mr_requ
     mr_request *r = NULL;
     mr_mutex_lock(&s->lock);
     mr_status status = check_state(s, desc, err);
-    int32_t n_vocab = s->n_vocab, max_ids = s->most_ids;
+    int32_t n_vocab = s->n_vocab, max_ids = s->max_ids;
     mr_prefix_key base_key = s->base_key;
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
@@ -249,8 +249,11 @@ mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err) {
     return s->scratch;
 }
 
-int32_t service_most_ids(const mr_service *s) {
-    return s->most_ids;
+int32_t mr_service_max_ids(mr_service *s) {
+    mr_mutex_lock(&s->lock);
+    int32_t n = s->max_ids;
+    mr_mutex_unlock(&s->lock);
+    return n;
 }
 
 static void link_request(mr_service *s, mr_request *r) {
@@ -340,7 +343,7 @@ static bool take_submitted(mr_service *s) {
     }
     mr_job_stats stats = mr_job_get_stats(s->job);
     mr_mutex_lock(&s->lock);
-    s->most_ids = stats.max_ids; /* another plan may have fewer KV blocks */
+    s->max_ids = stats.max_ids; /* another plan may have fewer KV blocks */
     mr_mutex_unlock(&s->lock);
     start_some(s);
     wake_readers(s); /* for requests that ended at once; also empties the list before requests are destroyed */
@@ -374,7 +377,7 @@ static mr_status begin_run(mr_service *s, mr_job *job, const mr_tokenizer *tok, 
     s->cap_slots = stats.max_sequences;
     s->n_vocab = stats.n_vocab;
     s->base_key = *mr_job_base_key(job);
-    s->most_ids = stats.max_ids;
+    s->max_ids = stats.max_ids;
     s->is_paused = stats.is_paused;
     s->stats.loaded = 1;
     s->stats.text[0] = 0;

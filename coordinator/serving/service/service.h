@@ -75,11 +75,14 @@ typedef struct mr_generate_desc {
     void *ctx;
 } mr_generate_desc;
 
-/* Copies desc with all that desc points to. MR_E_INVALID, MR_E_TOO_LONG: the request can never run. MR_E_BUSY: the
- * queue is full; try again later. MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the
- * text says which. */
+/* Copies desc with all that desc points to. MR_E_INVALID: the request can never run. MR_E_TOO_LONG: the prompt, and one
+ * token more where tokens are generated, do not fit mr_service_max_ids. MR_E_BUSY: the queue is full; try again later.
+ * MR_E_UNAVAILABLE: the model is not loaded, has failed, or the service is ending; the text says which. */
 MR_MUST_USE mr_status mr_service_submit(mr_service *service, const mr_generate_desc *desc, mr_request **out,
                                         mr_err *err);
+
+/* The most tokens of one sequence, prompt and output together, in the latest plan; 0: the model is not loaded. */
+int32_t mr_service_max_ids(mr_service *service);
 
 typedef struct mr_piece_logprob {
     int32_t id;

@@ -93,8 +93,6 @@ void request_start_embedding(mr_request *r);
 
 /* Main thread: work memory for logits of the job; NULL: no memory. */
 mr_sampler_scratch *service_scratch(mr_service *s, mr_err *err);
-/* Main thread: the most tokens of one sequence in the job, prompt and output together. */
-int32_t service_most_ids(const mr_service *s);
 /* Main thread: see mr_service_config. */
 void service_note_latency(const mr_service *s, bool is_first, int64_t ns);
 /* Main thread: has the sequences of a request submitted to the job, in this turn or the next ones. */

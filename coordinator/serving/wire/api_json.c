@@ -107,9 +107,13 @@ bool mr_api_json_write_error(const mr_api_error *e, mr_text_buf *out) {
         json_decref(param);
         return false;
     }
-    return mr_api_json_write(json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", message, "type",
-                                       mr_error_type(e->status), "param", param, "code", e->code),
-                             out);
+    json_t *error = json_pack("{s:o, s:s, s:o, s:s?}", "message", message, "type", mr_error_type(e->status), "param",
+                              param, "code", e->code);
+    if (e->n_ctx > 0) {
+        error = mr_api_json_put(error, "n_prompt_tokens", json_integer(e->n_prompt_tokens));
+        error = mr_api_json_put(error, "n_ctx", json_integer(e->n_ctx));
+    }
+    return mr_api_json_write(json_pack("{s:o}", "error", error), out);
 }
 
 json_t *mr_api_json_put(json_t *object, const char *key, json_t *value) {

@@ -26,7 +26,8 @@ json_t *mr_api_json_text(mr_str text);
 /* Appends value on one line, and releases value. A value of NULL fails: functions that build values return NULL where
  * there is no memory and accept NULL, so that only the result of this function has to be checked. */
 MR_MUST_USE bool mr_api_json_write(json_t *value, mr_text_buf *out);
-/* Appends the error as {"error": {"message", "type", "param", "code"}}; false: no memory. */
+/* Appends the error as {"error": {"message", "type", "param", "code"}}, with "n_prompt_tokens" and "n_ctx" where the
+ * prompt is too long; false: no memory. */
 MR_MUST_USE bool mr_api_json_write_error(const mr_api_error *e, mr_text_buf *out);
 
 /* Puts value into the object or array, takes over the reference to value, and returns the object or array. NULL: one of

@@ -242,10 +242,17 @@ static void test_errors(void **state) {
     s.service.submit_status = MR_E_UNAVAILABLE;
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
     assert_int_equal(r.status, 503);
+    assert_null(api_value_at(r.json, "error.n_ctx"));
     api_result_deinit(&r);
-    s.service.submit_status = MR_E_TOO_LONG;
+    s.service.submit_status = MR_E_TOO_LONG; /* a plan whose KV cache has no room for the prompt */
+    s.service.max_ids = 2;
     r = api_scene_ask(&s, API_COMPLETIONS, "{\"prompt\": \"ab\"}");
     assert_int_equal(r.status, 400);
+    expect_says(api_text_at(r.json, "error.message"),
+                "This model's maximum context length is 2 tokens, and the prompt has 2 "
+                "and needs room for one more");
+    assert_int_equal(int_at(r.json, "error.n_prompt_tokens"), 2);
+    assert_int_equal(int_at(r.json, "error.n_ctx"), 2);
     assert_string_equal(api_text_at(r.json, "error.code"), "context_length_exceeded");
     assert_string_equal(r.stats.code, "context_length_exceeded");
     api_result_deinit(&r);
