@@ -76,6 +76,18 @@ class Chat(Case):
             self.assertEqual(len(answer.message.tool_calls), 1)
             self.check_call(answer.message.tool_calls[0], names)
 
+    def test_a_cut_call_is_no_content(self):
+        """max_tokens ends the answer in the head of a call, in its arguments, or between two calls."""
+        for choice in "required", {"type": "function", "function": {"name": "stop_mill"}}:
+            for max_tokens in 1, 2, 3, 5, 8, 13, 21, 34, 55:
+                fields = {"tools": TOOLS, "tool_choice": choice, "temperature": 1, "max_tokens": max_tokens, "n": 2}
+                for one in self.chat(**fields).choices:
+                    self.assertIsNone(one.message.content)
+                    if not one.message.tool_calls:
+                        self.assertEqual(one.finish_reason, "length")
+                for chunk in self.chat(stream=True, **fields):
+                    self.assertIsNone(chunk.choices[0].delta.content)
+
     def test_named_tool_is_called_once(self):
         for seed in range(20):
             fields = {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "weather"}}, "seed": seed}

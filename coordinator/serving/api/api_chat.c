@@ -331,7 +331,9 @@ bool api_chat_open_parsers(mr_api_call *call, mr_str prompt) {
             .tools = r->tools,
             .request_id = {id, (size_t)n},
             .keep_reasoning = mr_str_is(r->reasoning_format, "none"),
+            .only_calls = r->tool_choice_kind == API_TOOLS_REQUIRED,
         };
+        call->choices[i].only_calls = desc.only_calls;
         call->choices[i].one_tool_call = !r->parallel_tool_calls || r->tool_chosen;
         if (!api_choice_open_parser(&call->choices[i], &desc))
             return api_no_memory(&call->error);

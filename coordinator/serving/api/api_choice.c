@@ -150,7 +150,7 @@ static json_t *tool_call_list(api_choice *c, bool streams) {
 }
 
 static json_t *message(api_choice *c) {
-    bool silent = c->text.len == 0 && c->n_tool_calls > 0;
+    bool silent = c->text.len == 0 && (c->n_tool_calls > 0 || c->only_calls);
     json_t *m = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content",
                           silent ? json_null() : rest(&c->text, &c->n_text_said), "refusal");
     if (c->reasoning.len > 0)
@@ -193,6 +193,6 @@ json_t *api_choice_end(api_choice *c) {
 
 json_t *api_choice_role(api_choice *c) {
     c->role_said = true;
-    return json_pack("{s:i, s:{s:s, s:s}, s:n, s:n}", "index", c->index, "delta", "role", "assistant", "content", "",
-                     "logprobs", "finish_reason");
+    return json_pack("{s:i, s:{s:s, s:s?}, s:n, s:n}", "index", c->index, "delta", "role", "assistant", "content",
+                     c->only_calls ? NULL : "", "logprobs", "finish_reason");
 }

@@ -31,6 +31,7 @@ typedef struct api_choice {
     api_tool_call *tool_calls;
     int32_t n_tool_calls, cap_tool_calls;
     bool one_tool_call;                /* the client wants one tool call at most; further ones are left out */
+    bool only_calls;                   /* a grammar allows nothing but tool calls */
     int32_t n_top_logprobs;            /* -1: no log-probabilities */
     json_t *logprobs;                  /* not sent yet; NULL: none */
     size_t offset_bytes, offset_chars; /* a place in text, in bytes and in characters (see chars_before) */

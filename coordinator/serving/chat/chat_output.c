@@ -106,8 +106,9 @@ int32_t chat_output_n_tool_calls(const mr_chat_output *o) {
 /* Emits the text from pos to `to` as content. */
 static chat_step give_content(mr_chat_output *o, size_t to) {
     size_t from = o->pos < o->n_given ? o->n_given : o->pos;
+    bool is_of_a_call = o->ending && o->desc.only_calls; /* it was held back to the end, as what may begin a call */
     o->pos = to;
-    return from < to ? chat_emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
+    return from < to && !is_of_a_call ? chat_emit(o, CHAT_CONTENT, (mr_str){o->in.data + from, to - from}) : STEP_ON;
 }
 
 /* Goes on at pos, behind text that is not content. */

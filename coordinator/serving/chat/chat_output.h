@@ -65,6 +65,9 @@ typedef struct mr_chat_output_desc {
     const json_t *tools; /* the request's list ({"type": "function", "function": {...}}); NULL: no tool calls */
     mr_str request_id;   /* ids of tool calls are made from it, where the model writes none in front of arguments */
     bool keep_reasoning; /* reasoning stays content, with its marks */
+    /* A grammar allows nothing but tool calls, behind reasoning. What the end of the output cuts off is a part of a call
+     * then, and is left out. */
+    bool only_calls;
     mr_status (*on_delta)(void *ctx, const mr_chat_delta *delta, mr_err *err);
     void *ctx;
 } mr_chat_output_desc;

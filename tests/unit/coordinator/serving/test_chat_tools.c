@@ -213,7 +213,7 @@ static bool random_text(const mr_grammar *grammar, uint64_t seed, mr_text_buf *o
 /* The parts that the parser finds in a text. */
 typedef struct parsed {
     int n_tool_calls;
-    bool has_content;
+    bool has_content, is_cut;
     char name[CHAT_MAX_NAME_BYTES + 1];
     mr_text_buf arguments;
 } parsed;
@@ -250,18 +250,23 @@ static mr_status take(void *ctx, const mr_chat_delta *d, mr_err *err) {
         mr_text_buf_clear(&p->arguments);
     } else if (d->kind == CHAT_TOOL_ARGUMENTS) {
         assert_true(mr_text_buf_append(&p->arguments, d->text.data, d->text.len));
-    } else if (d->kind == CHAT_TOOL_END) {
+    } else if (d->kind == CHAT_TOOL_END && !p->is_cut) {
         check_arguments(p);
     }
     return MR_OK;
 }
 
-static parsed parse(mr_chat_format format, const char *prompt, mr_str text) {
-    parsed p = {0};
+/* is_cut: the text is the beginning of one that the grammar allows. */
+static parsed parse(mr_chat_format format, const char *prompt, mr_str text, bool is_cut) {
+    parsed p = {.is_cut = is_cut};
     mr_chat_output *o = NULL;
     mr_err err;
-    const mr_chat_output_desc desc = {
-        .format = format, .prompt = mr_str_from(prompt), .tools = tools, .on_delta = take, .ctx = &p};
+    const mr_chat_output_desc desc = {.format = format,
+                                      .prompt = mr_str_from(prompt),
+                                      .tools = tools,
+                                      .on_delta = take,
+                                      .ctx = &p,
+                                      .only_calls = is_cut};
     expect_ok(mr_chat_output_create(&desc, &o, &err), &err);
     expect_ok(mr_chat_output_push(o, text, &err), &err);
     expect_ok(mr_chat_output_end(o, &err), &err);
@@ -284,6 +289,16 @@ static mr_grammar *make_grammar(int form, const char *name, bool parallel, mr_te
     return g;
 }
 
+/* max_tokens ends the text anywhere: nothing of it is content. */
+static void check_cuts(int form, mr_str text, size_t step) {
+    for (size_t n = 0; n < text.len; n += step) {
+        parsed p =
+            parse(mr_chat_format_of(mr_str_from(FORMS[form].source)), FORMS[form].prompt, (mr_str){text.data, n}, true);
+        if (p.has_content)
+            fail_msg("%s: content in\n%.*s", FORMS[form].source, (int)n, text.data);
+    }
+}
+
 static void check_form(int form, const char *name, bool parallel) {
     mr_text_buf gbnf = {0}, text = {0};
     mr_grammar *g = make_grammar(form, name, parallel, &gbnf);
@@ -293,11 +308,12 @@ static void check_form(int form, const char *name, bool parallel) {
         if (!random_text(g, seed, &text))
             continue;
         parsed p = parse(mr_chat_format_of(mr_str_from(FORMS[form].source)), FORMS[form].prompt,
-                         (mr_str){text.data, text.len});
+                         (mr_str){text.data, text.len}, false);
         if (p.n_tool_calls < 1 || p.has_content || (!parallel && p.n_tool_calls > 1) ||
             (name && strcmp(name, p.name) != 0))
             fail_msg("%s: %d calls%s in\n%s\nby\n%s", FORMS[form].source, p.n_tool_calls,
                      p.has_content ? " and content" : "", text.data, gbnf.data);
+        check_cuts(form, (mr_str){text.data, text.len}, n_texts == 0 ? 1 : text.len / 4 + 1);
         n_texts++;
         most = p.n_tool_calls > most ? p.n_tool_calls : most;
     }
