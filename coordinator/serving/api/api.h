@@ -38,7 +38,6 @@ enum {
     API_MAX_GUIDED_CHOICES = 4096,
     API_MAX_BREAKERS = 64, /* dry_sequence_breakers */
     API_MAX_TOOLS = 128,
-    API_MAX_TOOL_NAME_BYTES = 64,
     API_MAX_TOP_LOGPROBS = 20,
 };
 

@@ -55,21 +55,20 @@ static bool check_content(const json_t *content, const char *name, mr_api_error 
     return true;
 }
 
-/* Names go into JSON and into rendered prompts without escapes, so a name must not hold a character with a meaning
- * there. The allowed characters are OpenAI's and the dot, which llama.cpp and vLLM accept. at: the place for errors. */
+/* at: the place for errors. */
 static bool check_tool_name(const json_t *name, const char *at, mr_api_error *e) {
-    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     const char *text = json_string_value(name);
     size_t n = json_string_length(name);
-    char shown[4 * API_MAX_TOOL_NAME_BYTES];
-    if (text && n > 0 && n <= API_MAX_TOOL_NAME_BYTES && strspn(text, allowed) == n)
+    char shown[2 * CHAT_MAX_NAME_BYTES];
+    if (text && mr_chat_is_tool_name((mr_str){text, n}))
         return true;
     if (!text || n == 0)
         return mr_api_error_set(e, 400, "invalid_value", at, "%s has no function with a name", at);
     mr_utf8_printable((mr_str){text, n}, shown, sizeof shown);
     return mr_api_error_set(e, 400, "invalid_value", at,
-                            "%s has the function name \"%s\", where 1 to %d letters, digits, _, - and . are allowed",
-                            at, shown, API_MAX_TOOL_NAME_BYTES);
+                            "%s has the function name \"%s\", where 1 to %d letters, digits, _, -, ., / and : are "
+                            "allowed",
+                            at, shown, CHAT_MAX_NAME_BYTES);
 }
 
 /* Checks the names in earlier tool calls of the conversation. mr_chat_template_render checks that these are lists of

@@ -24,8 +24,12 @@
 
 enum {
     CHAT_MAX_TOOL_CALLS = 128, /* of one output; further ones are content */
-    CHAT_MAX_NAME_BYTES = 128,
+    CHAT_MAX_NAME_BYTES = 128, /* of a tool */
 };
+
+/* Whether a tool may have this name: 1 to CHAT_MAX_NAME_BYTES letters, digits, _, -, ., / and :. Names go into JSON and
+ * into rendered prompts without escapes, so a name has no character that means something there. */
+bool mr_chat_is_tool_name(mr_str name);
 
 typedef struct chat_tool_calls chat_tool_calls; /* a form of tool calls */
 typedef struct chat_marks chat_marks;           /* marks around reasoning */
@@ -65,8 +69,8 @@ typedef struct mr_chat_output_desc {
     const json_t *tools; /* the request's list ({"type": "function", "function": {...}}); NULL: no tool calls */
     mr_str request_id;   /* ids of tool calls are made from it, where the model writes none in front of arguments */
     bool keep_reasoning; /* reasoning stays content, with its marks */
-    /* A grammar allows nothing but tool calls, behind reasoning. What the end of the output cuts off is a part of a call
-     * then, and is left out. */
+    /* A grammar allows nothing but tool calls, behind reasoning. So what the end of the output cuts off is a part of a
+     * call, and is left out. */
     bool only_calls;
     mr_status (*on_delta)(void *ctx, const mr_chat_delta *delta, mr_err *err);
     void *ctx;

@@ -9,9 +9,20 @@ bool chat_is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-bool chat_is_name_byte(char c) {
+bool chat_is_word_byte(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.';
+}
+
+bool chat_is_name_byte(char c) {
+    return chat_is_word_byte(c) || c == '/' || c == ':';
+}
+
+bool mr_chat_is_tool_name(mr_str name) {
+    size_t n = 0;
+    while (n < name.len && n < CHAT_MAX_NAME_BYTES && chat_is_name_byte(name.data[n]))
+        n++;
+    return n > 0 && n == name.len;
 }
 
 void chat_skip_space(mr_chat_output *o) {

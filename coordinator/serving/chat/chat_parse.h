@@ -17,6 +17,7 @@
 enum {
     MAX_TENTATIVE_BYTES = 16384, /* a longer tentative call is content; this bounds how often text is read again */
     MAX_KEY_BYTES = 256,
+    MAX_ID_BYTES = CHAT_MAX_NAME_BYTES + 32, /* "functions.", a name and a number */
     MAX_PROGRAMS = 2 * PAT_MAX_CALLS,
 };
 
@@ -64,7 +65,7 @@ typedef struct tool_call_run {
     const char *at; /* in the pattern */
     bool bare;      /* the form has no marks, or common ones: the name has to be a tool's, and arguments are required */
     bool open, done; /* open: a tool call has been begun and not ended; done: the last one has been ended */
-    char name[CHAT_MAX_NAME_BYTES + 1], id[CHAT_MAX_NAME_BYTES + 1];
+    char name[MAX_ID_BYTES + 1], id[MAX_ID_BYTES + 1];
     json_scan scan;
     /* PAT_CALL */
     object_state state;
@@ -131,13 +132,15 @@ chat_step chat_json_object_step(mr_chat_output *o, bool *out_done);
 chat_step chat_json_text_step(mr_chat_output *o, bool *out_done);
 
 bool chat_is_space(char c);
+/* Of names, and of numbers and words in JSON. */
 bool chat_is_name_byte(char c);
+bool chat_is_word_byte(char c);
 void chat_skip_space(mr_chat_output *o);
 /* Compares the text at pos with a literal. STEP_ON: equal. STEP_MORE: the text ends inside the literal. STEP_NO: they
  * differ. */
 chat_step chat_match(const mr_chat_output *o, size_t pos, const char *literal, size_t n);
-/* Counts the bytes of a name at pos, among them `others`; STEP_MORE: the name may go on. */
-chat_step chat_name_bytes(const mr_chat_output *o, const char *others, size_t *out_n);
+/* Counts the bytes of a name or an id at pos; STEP_MORE: it may go on. */
+chat_step chat_name_bytes(const mr_chat_output *o, size_t *out_n);
 /* Decodes the escape at s, of which n bytes are there. Returns its length; 0: incomplete; -1: not an escape. */
 int chat_unescape(const char *s, size_t n, char out[4], size_t *out_n);
 /* Returns the bytes of data that belong to the value. *out_done: the value ends in data. *out_bad: it cannot be JSON.

@@ -18,18 +18,18 @@ void chat_tool_call_begin(mr_chat_output *o, int program, size_t start) {
     o->start = o->pos = start;
 }
 
-chat_step chat_name_bytes(const mr_chat_output *o, const char *others, size_t *out_n) {
+chat_step chat_name_bytes(const mr_chat_output *o, size_t *out_n) {
     size_t n = 0, have = o->end - o->pos;
     const char *s = o->in.data + o->pos;
-    while (n < have && n <= CHAT_MAX_NAME_BYTES && (chat_is_name_byte(s[n]) || (s[n] && strchr(others, s[n]))))
+    while (n < have && n <= MAX_ID_BYTES && chat_is_name_byte(s[n]))
         n++;
     *out_n = n;
-    return n > CHAT_MAX_NAME_BYTES ? STEP_NO : n == have ? STEP_MORE : n ? STEP_ON : STEP_NO;
+    return n > MAX_ID_BYTES ? STEP_NO : n == have ? STEP_MORE : n ? STEP_ON : STEP_NO;
 }
 
-static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
+static chat_step take_word(mr_chat_output *o, char to[MAX_ID_BYTES + 1]) {
     size_t n;
-    chat_step s = chat_name_bytes(o, others, &n);
+    chat_step s = chat_name_bytes(o, &n);
     if (s != STEP_ON)
         return s;
     memcpy(to, o->in.data + o->pos, n);
@@ -42,15 +42,16 @@ static chat_step take_word(mr_chat_output *o, char *to, const char *others) {
 /* Reads functions.NAME:NUMBER, or a NAME alone. */
 static chat_step take_full_name(mr_chat_output *o) {
     tool_call_run *r = &o->run;
-    chat_step s = take_word(o, r->id, ":");
+    chat_step s = take_word(o, r->id);
     if (s != STEP_ON)
         return s;
-    const char *name = strncmp(r->id, "functions.", 10) == 0 ? r->id + 10 : r->id;
-    size_t n = strcspn(name, ":");
+    const char *name = strncmp(r->id, "functions.", 10) == 0 ? r->id + 10 : r->id, *colon = strrchr(name, ':');
+    bool has_number = colon && colon[1] && !colon[1 + strspn(colon + 1, "0123456789")];
+    size_t n = has_number ? (size_t)(colon - name) : strlen(name);
     memcpy(r->name, name, n);
     r->name[n] = 0;
-    if (!name[n])
-        r->id[0] = 0; /* without a number, chat_emit.c makes an id */
+    if (!has_number)
+        r->id[0] = 0; /* chat_emit.c makes an id */
     return n ? STEP_ON : STEP_NO;
 }
 
@@ -113,8 +114,8 @@ static chat_step is_text_field(mr_chat_output *o) {
 
 /* Reads a JSON type, up to the quote behind it. */
 static chat_step type_field(mr_chat_output *o) {
-    char word[CHAT_MAX_NAME_BYTES + 1];
-    chat_step s = take_word(o, word, "");
+    char word[MAX_ID_BYTES + 1];
+    chat_step s = take_word(o, word);
     o->run.is_text = s == STEP_ON && strcmp(word, "string") == 0;
     o->run.is_json = !o->run.is_text;
     return s;
@@ -282,9 +283,9 @@ chat_step chat_tool_call_step(mr_chat_output *o) {
         r->at++;
         return STEP_ON;
     case PART_NAME:
-        return take_word(o, r->name, "");
+        return take_word(o, r->name);
     case PART_ID:
-        return take_word(o, r->id, ":");
+        return take_word(o, r->id);
     case PART_SKIP:
         return skip_field(o);
     case PART_ARGS:

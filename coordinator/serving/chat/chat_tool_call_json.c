@@ -8,7 +8,7 @@
 enum { MAX_SHORT_BYTES = 256, MAX_ESCAPE_BYTES = 12 };
 
 static bool may_stand_outside_texts(char c) {
-    return chat_is_name_byte(c) || chat_is_space(c) || strchr("{}[]:,+", c) != NULL;
+    return chat_is_word_byte(c) || chat_is_space(c) || strchr("{}[]:,+", c) != NULL;
 }
 
 size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_done, bool *out_bad) {
@@ -19,7 +19,7 @@ size_t chat_json_scan_run(json_scan *s, const char *data, size_t n, bool *out_do
             s->in_text = s->escaped || c != '"';
             s->escaped = !s->escaped && c == '\\';
             *out_done = !s->in_text && s->depth == 0;
-        } else if (s->begun && s->depth == 0 && !chat_is_name_byte(c) && c != '+') {
+        } else if (s->begun && s->depth == 0 && !chat_is_word_byte(c) && c != '+') {
             *out_done = true; /* a number or word ends in front of this byte */
             return i;
         } else if (!c || !(c == '"' || may_stand_outside_texts(c))) {
@@ -53,7 +53,7 @@ static chat_step short_text(const mr_chat_output *o, mr_str *out) {
 }
 
 static bool keep_name(char *to, mr_str text) {
-    if (!text.len || text.len > CHAT_MAX_NAME_BYTES)
+    if (!text.len || text.len > MAX_ID_BYTES)
         return false;
     for (size_t i = 0; i < text.len; i++)
         if (!chat_is_name_byte(text.data[i]))

@@ -248,7 +248,7 @@ chat_step chat_tool_call_object_step(mr_chat_output *o) {
 static chat_step take_name(mr_chat_output *o) {
     tool_call_run *r = &o->run;
     size_t n;
-    chat_step s = chat_name_bytes(o, "", &n);
+    chat_step s = chat_name_bytes(o, &n);
     if (s != STEP_ON)
         return s;
     memcpy(r->name, o->in.data + o->pos, n);

@@ -64,9 +64,10 @@ static mr_status put_arguments(writer *w, const json_t *tool, int i) {
     return status;
 }
 
-static bool can_be_written(const char *name) {
-    size_t n = name ? strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") : 0;
-    return n > 0 && n <= CHAT_MAX_NAME_BYTES && !name[n];
+/* Whether a key can be written without quotes. */
+static bool can_be_bare(const char *key) {
+    size_t n = strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+    return n > 0 && n <= CHAT_MAX_NAME_BYTES && !key[n];
 }
 
 /* The field of a pattern that is a list of calls; NULL: the pattern is of one call. */
@@ -243,7 +244,7 @@ static mr_status put_keyed_argument(writer *w, const json_t *parameters, const c
     bool is_python = strchr(w->pattern, PAT_PYTHON[0]) != NULL;
     char value[48];
     mr_status status;
-    if (!can_be_written(name))
+    if (!can_be_bare(name))
         return mr_err_set(w->err, MR_E_UNSUPPORTED,
                           "the name of property \"%.60s\" cannot be written in the form of this model", name);
     snprintf(value, sizeof value, "%s-value", rule);
@@ -395,9 +396,10 @@ static mr_status put_calls(writer *w, const mr_chat_tools_desc *d) {
         const char *name = json_string_value(json_object_get(function, "name"));
         if (status != MR_OK || (d->name && !(name && strcmp(d->name, name) == 0)))
             continue;
-        if (!can_be_written(name))
+        if (!name || !mr_chat_is_tool_name(mr_str_from(name)))
             status = mr_err_set(w->err, MR_E_INVALID,
-                                "the name of tool %zu has other characters than letters, digits, _, - and .", i);
+                                "the name of tool %zu is not 1 to %d letters, digits, _, -, ., / and :", i,
+                                CHAT_MAX_NAME_BYTES);
         else
             status = put_call(w, function, name, (int)i);
         gbnf_putf(&names, n++ ? " | call%d" : "call%d", (int)i);

@@ -111,6 +111,10 @@ static const struct {
 };
 enum { N_FORMS = sizeof FORMS / sizeof FORMS[0] };
 
+#define LETTERS_50 "abcdefghijklmnopqrstuvwxyabcdefghijklmnopqrstuvwxy"
+/* As long as names may be, and with all that may stand in one. */
+#define LONG_NAME "mcp__" LETTERS_50 LETTERS_50 "/get-time.v1:/urn:22222"
+
 static const char TOOLS[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"required\":[\"s\","
     "\"n\",\"d\"],"
@@ -118,7 +122,7 @@ static const char TOOLS[] =
     "\"e\":{\"type\":\"string\",\"enum\":[\"red\",\"dark \\\"red\\\"\"]},\"b\":{\"type\":\"boolean\"},"
     "\"x\":{\"type\":[\"integer\",\"null\"]},\"d\":{\"$ref\":\"#/$defs/D\"}},"
     "\"$defs\":{\"D\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"},\"maxItems\":2}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"get_time\"}}]";
+    "{\"type\":\"function\",\"function\":{\"name\":\"" LONG_NAME "\"}}]";
 
 static json_t *tools;
 static mr_tokenizer *bytes;
@@ -143,6 +147,7 @@ static int setup(void **state) {
     d.types = types;
     d.scores = scores;
     tools = json_loads(TOOLS, 0, NULL);
+    assert_int_equal(strlen(LONG_NAME), CHAT_MAX_NAME_BYTES);
     if (tools && mr_tokenizer_create(&d, &bytes, &err) == MR_OK &&
         mr_grammar_vocab_create(bytes, N_BYTES, &vocab, &err) == MR_OK)
         return 0;
@@ -224,7 +229,7 @@ static void check_arguments(const parsed *p) {
     if (!json_is_object(a))
         fail_msg("%s: %s", why.text, p->arguments.data);
     if (strcmp(p->name, "f") != 0) {
-        assert_string_equal(p->name, "get_time");
+        assert_string_equal(p->name, LONG_NAME);
         assert_int_equal(json_object_size(a), 0);
     } else {
         const json_t *e = json_object_get(a, "e"), *b = json_object_get(a, "b"), *x = json_object_get(a, "x"),
@@ -328,7 +333,7 @@ static void test_forced_calls(void **state) {
     for (int form = 0; form < N_FORMS; form++) {
         check_form(form, NULL, true);
         check_form(form, "f", false);
-        check_form(form, "get_time", false);
+        check_form(form, LONG_NAME, false);
     }
 }
 
