@@ -168,7 +168,15 @@ static bool read_tools(api_request *r, mr_api_error *e) {
 
 /* The variables of the template besides messages and tools. NULL: no memory. */
 static json_t *template_variables(const api_request *r) {
-    json_t *variables = r->template_kwargs ? json_copy((json_t *)r->template_kwargs) : json_object();
+    json_t *variables = json_object();
+    for (int i = 0; i < 2 && r->thinking != API_UNSET; i++) /* templates know one name or the other */
+        variables = mr_api_json_put(variables, i ? "thinking" : "enable_thinking", json_boolean(r->thinking == API_ON));
+    if (r->clear_thinking)
+        variables = mr_api_json_put(variables, "clear_thinking", json_incref((json_t *)r->clear_thinking));
+    if (r->template_kwargs && json_object_update(variables, (json_t *)r->template_kwargs) != 0) {
+        json_decref(variables);
+        return NULL;
+    }
     if (r->reasoning_effort.data)
         variables = mr_api_json_put(variables, "reasoning_effort", mr_api_json_text(r->reasoning_effort));
     if (r->documents)
@@ -263,7 +271,8 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
     const mr_api *a = call->a;
     if (!a->config.chat)
         return mr_api_error_set(&call->error, 400, "unsupported_parameter", NULL, "this model has no chat template");
-    if (!check_messages(r->messages, &call->error) || !read_tools(r, &call->error))
+    if (!check_messages(r->messages, &call->error) || !read_tools(r, &call->error) ||
+        !api_read_thinking(r, &call->error))
         return false;
     json_t *messages = json_copy((json_t *)r->messages); /* copies the list; both lists share the messages */
     mr_err err = {0};

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "coordinator/serving/wire/api_json.h"
 
@@ -60,13 +61,27 @@ static bool read_array(const api_field *f, const char *name, const json_t *value
     return true;
 }
 
+/* Whether the value is a word, or a list of one word, that asks for what happens without the field. */
+static bool is_default_word(const char *name, const json_t *value) {
+    static const char *const words[][2] = {{"function_call", "none"},
+                                           {"function_call", "auto"}, /* there are no functions */
+                                           {"rank_fields", "text"},
+                                           {"verbosity", "medium"}};
+    const char *word = json_string_value(json_array_size(value) == 1 ? json_array_get(value, 0) : value);
+    for (size_t i = 0; i < sizeof words / sizeof words[0] && word; i++)
+        if (strcmp(name, words[i][0]) == 0 && strcmp(word, words[i][1]) == 0)
+            return true;
+    return false;
+}
+
 static bool is_off(const api_field *f, const json_t *value) {
     double x = json_is_true(value) ? 1 : json_number_value(value);
     if (f->low > f->high)
-        return false;
+        return json_is_false(value);
     if (json_is_number(value) || json_is_boolean(value))
         return x >= f->low && x <= f->high;
-    return json_string_length(value) + json_array_size(value) + json_object_size(value) == 0;
+    return json_string_length(value) + json_array_size(value) + json_object_size(value) == 0 ||
+           is_default_word(f->name, value);
 }
 
 static bool read_field(const api_field *f, const char *name, const json_t *value, char *at, mr_api_error *e) {

@@ -23,8 +23,8 @@ typedef enum api_field_type {
     API_FIELD_ANY,
     API_FIELD_IGNORED, /* a known field that does not change the output of the model */
     /* A feature that this server lacks and that would change the output. Only values that mean "off" are accepted: an
-     * empty text, list or object, or a number in [low, high] (false is 0, true is 1). Where low is above high, no value
-     * is accepted. */
+     * empty text, list or object, a word that asks for what this server does anyway, or a number in [low, high] (false
+     * is 0, true is 1). Where low is above high, only false is accepted. */
     API_FIELD_REFUSED,
 } api_field_type;
 

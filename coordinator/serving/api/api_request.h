@@ -26,6 +26,8 @@ struct mr_api {
 
 typedef enum api_tool_choice { API_TOOLS_AUTO, API_TOOLS_NONE, API_TOOLS_REQUIRED } api_tool_choice;
 
+typedef enum api_switch { API_UNSET, API_OFF, API_ON } api_switch;
+
 /* A prompt for the service. */
 typedef struct api_prompt {
     mr_token_buf ids;
@@ -43,6 +45,7 @@ typedef struct api_request {
     int32_t top_logprobs; /* of chats: counts where want_logprobs, which is the field "logprobs" of chats */
     bool want_logprobs;
     int32_t truncate_prompt_tokens; /* 0: no truncation; -1: to what fits the context */
+    bool usage_in_chunks;           /* stream_options.continuous_usage_stats */
     bool stream, include_usage, echo, ignore_end, parallel_tool_calls, add_generation_prompt, continue_final_message;
     bool add_special, parse_special, with_pieces; /* of /tokenize */
     int32_t dimensions;                           /* of embeddings; 0: those of the model */
@@ -55,6 +58,8 @@ typedef struct api_request {
     const json_t *stop_token_ids, *bad_words, *samplers;
     mr_str guided_regex, guided_grammar; /* like guided_json and guided_choice, also for structured_outputs */
     const json_t *guided_json, *guided_choice, *structured_outputs;
+    const json_t *thinking_field, *reasoning_field;
+    const json_t *clear_thinking; /* a member of thinking, which templates of GLM read */
     bool guided_any_json;
 
     /* Made from the fields above. */
@@ -69,6 +74,7 @@ typedef struct api_request {
     api_prompt *prompts; /* [n_prompts] */
     int32_t n_prompts;
     mr_pooling pooling;
+    api_switch thinking; /* what thinking, reasoning or reasoning_effort says */
     api_tool_choice tool_choice_kind;
     const char *tool_chosen; /* the only function that may be called; NULL: any */
     bool parses;             /* reasoning and tool calls are looked for in the output */
@@ -91,6 +97,8 @@ void api_request_deinit(api_request *r);
 /* Sets the error "no memory for the request". Returns false. */
 bool api_no_memory(mr_api_error *e);
 
+/* Reads the fields about reasoning of chats into r->thinking and r->reasoning_effort (api_thinking.c). */
+MR_MUST_USE bool api_read_thinking(api_request *r, mr_api_error *e);
 /* Reads the list of samplers to run; samplers that are not named are turned off (api_samplers.c). */
 MR_MUST_USE bool api_read_samplers(api_request *r, mr_api_error *e);
 /* Read stop texts and stop ids (api_lists.c), and bad words, biases of tokens and sequence breakers of DRY, which go

@@ -1,6 +1,7 @@
 /* coordinator/serving/api/api_request_fields.c - the tables of the fields of requests: fields that are read, fields
  * that do not change the output and are ignored, and fields that are refused. FIELDS.md lists the fields for users. */
 // SPDX-License-Identifier: Apache-2.0
+#include <float.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,7 +14,8 @@
 #define SAMPLING(member) offsetof(api_request, sampling.member)
 
 #define MIN_PENALTY 1e-6 /* above 0 */
-#define NEVER 1, 0       /* low and high of a field that is refused with any value */
+#define NEVER 1, 0       /* low and high of a field of which no number means off */
+#define BELOW_0 -(double)INFINITY, -DBL_MIN
 
 enum { MAX_TEXT_BYTES = MR_ENCODE_MAX_BYTES };
 
@@ -90,8 +92,10 @@ static const api_field message_fields[] = {
     {"continue_final_message", API_FIELD_BOOL, AT(continue_final_message), 0, 0},
     {"documents", API_FIELD_ARRAY, AT(documents), 0, API_MAX_VALUES},
     {"chat_template", API_FIELD_REFUSED, 0, 0, 0},
-    {"functions", API_FIELD_REFUSED, 0, NEVER},
-    {"function_call", API_FIELD_REFUSED, 0, NEVER},
+    {"thinking", API_FIELD_ANY, AT(thinking_field), 0, 0},
+    {"reasoning", API_FIELD_ANY, AT(reasoning_field), 0, 0},
+    {"functions", API_FIELD_REFUSED, 0, 0, 0},
+    {"function_call", API_FIELD_REFUSED, 0, 0, 0},
 };
 
 static const api_field chat_fields[] = {
@@ -109,8 +113,6 @@ static const api_field chat_fields[] = {
     {"thinking_forced_open", API_FIELD_REFUSED, 0, 0, 0},
     {"include_reasoning", API_FIELD_REFUSED, 0, 1, 1},
     {"separate_reasoning", API_FIELD_REFUSED, 0, 1, 1},
-    {"reasoning", API_FIELD_REFUSED, 0, 0, 0},
-    {"thinking", API_FIELD_REFUSED, 0, 0, 0},
     {"verbosity", API_FIELD_REFUSED, 0, 0, 0},
     {"web_search_options", API_FIELD_REFUSED, 0, NEVER},
 };
@@ -221,7 +223,7 @@ static const api_field refused_fields[] = {
     {"thinking_budget_tokens", API_FIELD_REFUSED, 0, -1, -1},
     {"thinking_token_budget", API_FIELD_REFUSED, 0, -1, -1},
     {"dynatemp_range", API_FIELD_REFUSED, 0, 0, 0},
-    {"adaptive_target", API_FIELD_REFUSED, 0, -INFINITY, 0},
+    {"adaptive_target", API_FIELD_REFUSED, 0, BELOW_0},
     {"min_keep", API_FIELD_REFUSED, 0, 0, 1},
     {"t_max_predict_ms", API_FIELD_REFUSED, 0, -INFINITY, 0},
     {"t_max_prompt_ms", API_FIELD_REFUSED, 0, -INFINITY, 0},
