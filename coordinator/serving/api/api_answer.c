@@ -73,12 +73,16 @@ static json_t *chunk(const mr_api_call *call, json_t *choice) {
     bool is_chat = call->request.endpoint == API_CHAT_COMPLETIONS;
     json_t *value = envelope(call, is_chat ? "chat.completion.chunk" : "text_completion",
                              choice ? mr_api_json_add(json_array(), choice) : NULL);
+    if (call->request.usage_in_chunks)
+        return mr_api_json_put(value, "usage", usage(call));
     return call->request.include_usage ? mr_api_json_put(value, "usage", json_null()) : value;
 }
 
+bool api_answer_role(mr_api_call *call, api_choice *c, mr_text_buf *out) {
+    return !c->is_chat || c->role_said || event(chunk(call, api_choice_role(c)), out);
+}
+
 bool api_answer_events(mr_api_call *call, api_choice *c, mr_text_buf *out) {
-    if (c->is_chat && !c->role_said && !event(chunk(call, api_choice_role(c)), out))
-        return false;
     if (api_choice_has_news(c) && !event(chunk(call, api_choice_news(c)), out))
         return false;
     if (!api_choice_finish(c))

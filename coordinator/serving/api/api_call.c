@@ -261,7 +261,7 @@ static bool take_piece(mr_api_call *call, int32_t prompt, const mr_piece *piece,
     if (piece->is_prompt)
         return take_prompt(call, prompt, piece);
     api_choice *c = &call->choices[prompt * call->request.n + piece->choice];
-    if (!api_choice_take(c, piece))
+    if ((call->streams && !api_answer_role(call, c, out)) || !api_choice_take(c, piece))
         return api_no_memory(&call->error);
     if (call->request.endpoint == API_EMBEDDINGS)
         return api_embeddings_take(call, prompt, piece);

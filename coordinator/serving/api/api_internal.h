@@ -57,6 +57,8 @@ json_t *api_rerank_answer(const mr_api_call *call);
 
 /* Bytes of answers (api_answer.c); false: no memory. */
 MR_MUST_USE bool api_answer_whole(mr_api_call *call, mr_text_buf *out);
+/* The event in front of the output of a chat's choice, once; to be called before the choice takes its first piece. */
+MR_MUST_USE bool api_answer_role(mr_api_call *call, api_choice *c, mr_text_buf *out);
 /* The unsent output of a choice as events. */
 MR_MUST_USE bool api_answer_events(mr_api_call *call, api_choice *c, mr_text_buf *out);
 /* The end of a stream: the error, or usage where the client wants it, and [DONE]. */

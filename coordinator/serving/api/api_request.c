@@ -15,7 +15,7 @@
 static const api_field stream_option_fields[] = {
     {"include_usage", API_FIELD_BOOL, offsetof(api_request, include_usage), 0, 0},
     {"include_obfuscation", API_FIELD_IGNORED, 0, 0, 0},
-    {"continuous_usage_stats", API_FIELD_REFUSED, 0, 0, 0},
+    {"continuous_usage_stats", API_FIELD_BOOL, offsetof(api_request, usage_in_chunks), 0, 0},
 };
 
 bool api_no_memory(mr_api_error *e) {

@@ -109,6 +109,34 @@ static void test_completion_streams(void **state) {
     api_scene_close(&s);
 }
 
+/* With continuous_usage_stats every chunk has the tokens so far; with include_usage a chunk for it alone comes last. */
+static void test_usage_in_chunks(void **state) {
+    (void)state;
+    api_scene s;
+    api_scene_open(&s, " ab 🦙");
+    for (int i = 0; i < 4; i++) {
+        bool is_chat = i % 2, alone = i > 1;
+        char body[256];
+        snprintf(body, sizeof body, "{%s, \"stream\": true, \"stream_options\": {\"continuous_usage_stats\": true%s}}",
+                 is_chat ? USER : "\"prompt\": \"ab\"", alone ? "" : ", \"include_usage\": true");
+        api_result r = api_scene_ask(&s, is_chat ? API_CHAT_COMPLETIONS : API_COMPLETIONS, body);
+        json_t *events = events_of(&r.bytes);
+        json_int_t n = 0;
+        for (size_t k = 0; k < json_array_size(events); k++) {
+            const json_t *usage = json_object_get(json_array_get(events, k), "usage");
+            assert_true(int_at(usage, "completion_tokens") >= n);
+            n = int_at(usage, "completion_tokens");
+            assert_int_equal(int_at(usage, "total_tokens"), int_at(usage, "prompt_tokens") + n);
+            assert_int_equal(n, k + !is_chat < (size_t)s.service.n_ids ? k + !is_chat : (size_t)s.service.n_ids);
+        }
+        const json_t *last = json_array_get(events, json_array_size(events) - 1);
+        assert_int_equal(json_array_size(json_object_get(last, "choices")), alone);
+        json_decref(events);
+        api_result_deinit(&r);
+    }
+    api_scene_close(&s);
+}
+
 /* Offsets are characters; what is a part of a character is written by its byte. */
 static void test_completion_logprobs(void **state) {
     (void)state;
@@ -491,6 +519,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_completion),
         cmocka_unit_test(test_completion_streams),
+        cmocka_unit_test(test_usage_in_chunks),
         cmocka_unit_test(test_completion_logprobs),
         cmocka_unit_test(test_chat),
         cmocka_unit_test(test_tools),
