@@ -7,6 +7,7 @@
 
 #include "coordinator/serving/chat/chat_output.h"
 #include "coordinator/serving/chat/chat_template.h"
+#include "coordinator/serving/json/json.h"
 #include "tests/unit/engine/text/test_text_vocabs.h"
 
 static mr_str text_of(const json_t *request, const char *key) {
@@ -94,8 +95,8 @@ int main(void) {
     small_spm(&v);
     mr_tokenizer *tok = small_create(&v);
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) {
-        json_error_t error;
-        json_t *request = json_loadb(line, (size_t)n, 0, &error);
+        mr_err err = {0};
+        json_t *request = mr_json_read((mr_str){line, (size_t)n}, false, &err);
         json_t *result = json_object_get(request, "messages") ? render(request, tok) : parse(request);
         if (!result || json_dumpf(result, stdout, JSON_ENCODE_ANY) != 0)
             return 1;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "coordinator/serving/jinja/jinja.h"
+#include "coordinator/serving/json/json.h"
 
 static json_t *answer(const json_t *request) {
     const json_t *source = json_object_get(request, "source");
@@ -26,9 +27,9 @@ int main(void) {
     char *line = NULL;
     size_t cap = 0;
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) {
-        json_error_t error;
-        json_t *request = json_loadb(line, (size_t)n, 0, &error);
-        json_t *result = request ? answer(request) : json_pack("{s:s}", "error", error.text);
+        mr_err err = {0};
+        json_t *request = mr_json_read((mr_str){line, (size_t)n}, false, &err);
+        json_t *result = request ? answer(request) : json_pack("{s:s}", "error", err.text);
         if (!result || json_dumpf(result, stdout, JSON_ENCODE_ANY) != 0)
             return 1;
         putchar('\n');

@@ -157,6 +157,7 @@ def main():
     with open(os.path.join(here, "cases.txt"), encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     variables = {"s": "  Häl<lo>, 'wörld'\n", "l": [3, 1, 2], "d": {"b": 1, "a": [True, None, 2.5], "items": "own"}, "n": 7, "f": -2.5,
+                 "h": {"a": 2**64 - 1, "b": -10**40},
                  "e": "", "u": [{"name": "Bo", "age": 3}, {"name": "al", "age": 7}, {"name": "Cy"}]}
     for line in lines:
         if line and not line.startswith("##"):

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/wire/api_json.h"
 
 static bool wrong_type(const char *name, const char *expected, const json_t *value, mr_api_error *e) {
@@ -16,9 +17,9 @@ static bool wrong_type(const char *name, const char *expected, const json_t *val
 
 bool api_field_number(const json_t *value, const char *name, double low, double high, bool whole, double *out,
                       mr_api_error *e) {
-    if (!json_is_number(value))
+    double x = 0;
+    if (!mr_json_number(value, &x))
         return wrong_type(name, whole ? "an integer" : "a number", value, e);
-    double x = json_number_value(value);
     if (whole && x != floor(x))
         return mr_api_error_set(e, 400, "invalid_type", name, "%s is %g, where an integer is expected", name, x);
     if (!(x >= low && x <= high))
@@ -76,6 +77,8 @@ static bool is_default_word(const char *name, const json_t *value) {
 
 static bool is_off(const api_field *f, const json_t *value) {
     double x = json_is_true(value) ? 1 : json_number_value(value);
+    if (mr_json_digits(value))
+        return false;
     if (f->low > f->high)
         return json_is_false(value);
     if (json_is_number(value) || json_is_boolean(value))
@@ -109,7 +112,7 @@ static bool read_field(const api_field *f, const char *name, const json_t *value
     case API_FIELD_ARRAY:
         return read_array(f, name, value, (const json_t **)at, e);
     case API_FIELD_OBJECT:
-        if (!json_is_object(value))
+        if (!json_is_object(value) || mr_json_digits(value))
             return wrong_type(name, "an object", value, e);
         *(const json_t **)at = value;
         return true;

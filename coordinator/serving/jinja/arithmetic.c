@@ -193,6 +193,8 @@ bool jv_arithmetic(jx *x, char op, jv a, jv b, jv *out) {
     if (op == '*' && (b.kind == J_STR || b.kind == J_LIST || b.kind == J_TUPLE) &&
         (a.kind == J_INT || a.kind == J_BOOL))
         return repeat(x, b, a.kind == J_INT ? a.i : a.b, out);
+    if ((a.kind == J_LONG || jv_is_number(a)) && (b.kind == J_LONG || jv_is_number(b)))
+        return overflow(x);
     static const char ops[] = "fp", *const texts[] = {"//", "**"};
     const char *at = strchr(ops, op);
     char text[2] = {op, 0};

@@ -264,6 +264,8 @@ BUILTIN(f_int) {
     *out = a[0].kind == J_MISSING ? jv_int(0) : a[0];
     if (self.kind == J_INT || self.kind == J_BOOL)
         return jv_give(out, jv_int(self.kind == J_INT ? self.i : self.b));
+    if (self.kind == J_LONG)
+        return jv_give(out, self);
     if (self.kind == J_STR && (base == 0 || (base >= 2 && base <= 36)) && text_to_int(self.s, (int)base, &i))
         return jv_give(out, jv_int(i));
     if (self.kind == J_FLOAT)
@@ -286,6 +288,8 @@ BUILTIN(f_float) {
     *out = a[0].kind == J_MISSING ? jv_float(0) : a[0];
     if (jv_is_number(self))
         *out = jv_float(jv_number(self));
+    else if (self.kind == J_LONG)
+        *out = jv_float(jv_long_number(self));
     else if (self.kind == J_STR && text_to_float(self.s, &f))
         *out = jv_float(f);
     return true;
@@ -294,6 +298,12 @@ BUILTIN(f_float) {
 BUILTIN(f_abs) {
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
+    if (self.kind == J_LONG) {
+        size_t sign = self.s->data[0] == '-';
+        bool ok = jv_str(x, self.s->data + sign, self.s->len - sign, out);
+        out->kind = J_LONG;
+        return ok;
+    }
     if (!jv_is_number(self))
         return jx_fail(x, MR_E_INVALID, "bad operand type for abs(): '%s'", jv_type(self));
     if (self.kind == J_FLOAT)
@@ -311,6 +321,8 @@ BUILTIN(f_round) {
         return false;
     if (self.kind == J_UNDEFINED)
         return fail_undefined(x, self);
+    if (self.kind == J_LONG)
+        return jv_give(out, self);
     if (!jv_is_number(self) || precision < 0 || precision > 50)
         return jx_fail(x, MR_E_INVALID, "'%s' cannot be rounded to %lld places", jv_type(self), (long long)precision);
     double scale = pow(10, (double)precision), v = jv_number(self);

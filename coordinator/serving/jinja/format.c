@@ -173,6 +173,10 @@ bool jv_format_spec(jx *x, jv v, const char *text, size_t n, jtext *out) {
         return jv_write(x, v, out);
     if (v.kind == J_STR)
         return format_string(x, v, &f, out);
+    if (v.kind == J_LONG && f.type && strchr("eEfFgG%", f.type))
+        v = jv_float(jv_long_number(v));
+    if (v.kind == J_LONG && (!f.type || f.type == 'd'))
+        return pad(x, &f, "", v.s->data, v.s->len, (int64_t)v.s->len, f.align ? f.align : '>', out);
     if (v.kind == J_FLOAT || (jv_is_number(v) && f.type && strchr("eEfFgG%", f.type)))
         return f.type && strchr("bcdosxX", f.type) ? jx_fail(x, MR_E_INVALID, "a format that is not for floats")
                                                    : format_float(x, jv_number(v), &f, out);

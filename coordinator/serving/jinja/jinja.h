@@ -4,8 +4,8 @@
  * transformers library defines them.
  * Source:  https://jinja.palletsprojects.com/en/stable/templates (3.1), and the Python language reference for values.
  *          Lists and dicts may be changed by their methods, as in jinja2's SandboxedEnvironment.
- * Differs: integers have 64 bits (an overflow is an error), and strings are UTF-8. The statements include, import,
- *          extends, block and do are missing.
+ * Differs: integers have 64 bits (an overflow is an error): a longer one of the variables can be written and compared.
+ *          Strings are UTF-8. The statements include, import, extends, block and do are missing.
  * Owns:    a template owns its copy of the source. Borrows: variables, while it renders.
  * Threads: a template is constant: any number of threads may render one template at once. Several renders may share
  *          variables if no thread writes to them.

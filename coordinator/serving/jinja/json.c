@@ -6,6 +6,7 @@
 
 #include "coordinator/serving/jinja/chars.h"
 #include "coordinator/serving/jinja/value.h"
+#include "coordinator/serving/json/json.h"
 
 static bool from_array(jx *x, const json_t *json, jv *out) {
     size_t n = json_array_size(json);
@@ -37,6 +38,12 @@ static bool from_object(jx *x, const json_t *json, jv *out) {
 }
 
 static bool from_json(jx *x, const json_t *json, jv *out) {
+    const char *digits = mr_json_digits(json);
+    if (digits) {
+        bool ok = jv_str(x, digits, strlen(digits), out);
+        out->kind = J_LONG;
+        return ok;
+    }
     switch (json_typeof(json)) {
     case JSON_OBJECT:
         return from_object(x, json, out);
@@ -135,7 +142,7 @@ static bool write_list(jx *x, const jlist *list, const json_style *style, int le
 static bool write_key(jx *x, jv key, const json_style *style, jtext *out) {
     jtext text = {0};
     if (key.kind != J_STR) {
-        if (!jv_is_number(key) && key.kind != J_NONE)
+        if (!jv_is_number(key) && key.kind != J_LONG && key.kind != J_NONE)
             return jx_fail(x, MR_E_INVALID, "keys must be str, int, float, bool or None, not %s", jv_type(key));
         if (!jv_write_json(x, key, style, 0, &text) || !jv_text(x, &text, &key))
             return false;
@@ -175,6 +182,8 @@ static bool write_json(jx *x, jv v, const json_style *style, int level, jtext *o
     case J_INT:
         snprintf(text, sizeof text, "%lld", (long long)v.i);
         return jtext_puts(x, out, text);
+    case J_LONG:
+        return jtext_add(x, out, v.s->data, v.s->len);
     case J_FLOAT:
         return write_float(x, v.f, out);
     case J_STR:

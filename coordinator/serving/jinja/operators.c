@@ -5,12 +5,26 @@
 #include "coordinator/serving/jinja/value.h"
 
 const char *jv_type(jv v) {
-    static const char *const names[] = {
-        [J_MISSING] = "missing",   [J_UNDEFINED] = "Undefined", [J_NONE] = "NoneType", [J_BOOL] = "bool",
-        [J_INT] = "int",           [J_FLOAT] = "float",         [J_STR] = "str",       [J_LIST] = "list",
-        [J_TUPLE] = "tuple",       [J_DICT] = "dict",           [J_ITER] = "",         [J_VIEW] = "",
-        [J_RANGE] = "range",       [J_NAMESPACE] = "Namespace", [J_MACRO] = "Macro",   [J_LOOP] = "LoopContext",
-        [J_FUNCTION] = "function", [J_CYCLER] = "Cycler",       [J_JOINER] = "Joiner"};
+    static const char *const names[] = {[J_MISSING] = "missing",
+                                        [J_UNDEFINED] = "Undefined",
+                                        [J_NONE] = "NoneType",
+                                        [J_BOOL] = "bool",
+                                        [J_INT] = "int",
+                                        [J_LONG] = "int",
+                                        [J_FLOAT] = "float",
+                                        [J_STR] = "str",
+                                        [J_LIST] = "list",
+                                        [J_TUPLE] = "tuple",
+                                        [J_DICT] = "dict",
+                                        [J_ITER] = "",
+                                        [J_VIEW] = "",
+                                        [J_RANGE] = "range",
+                                        [J_NAMESPACE] = "Namespace",
+                                        [J_MACRO] = "Macro",
+                                        [J_LOOP] = "LoopContext",
+                                        [J_FUNCTION] = "function",
+                                        [J_CYCLER] = "Cycler",
+                                        [J_JOINER] = "Joiner"};
     if (v.kind == J_ITER || v.kind == J_VIEW)
         return v.list->type;
     return v.markup ? "Markup" : names[v.kind];
@@ -41,6 +55,10 @@ bool jv_truth(jv v) {
     default:
         return true;
     }
+}
+
+double jv_long_number(jv v) {
+    return strtod(v.s->data, NULL); /* the digits end with the text that JSON gave */
 }
 
 bool jv_as_int(jx *x, jv v, const char *what, int64_t *out) {
@@ -109,6 +127,7 @@ bool jv_equal(jx *x, jv a, jv b, bool *out) {
         *out = true;
         break;
     case J_STR:
+    case J_LONG:
         *out = mr_str_equal((mr_str){a.s->data, a.s->len}, (mr_str){b.s->data, b.s->len});
         return jx_work(x, a.s->len == b.s->len ? a.s->len : 0);
     case J_LIST:
@@ -134,6 +153,8 @@ bool jv_equal(jx *x, jv a, jv b, bool *out) {
 }
 
 bool jv_compare(jx *x, jv a, jv b, int *out) {
+    a = a.kind == J_LONG ? jv_float(jv_long_number(a)) : a;
+    b = b.kind == J_LONG ? jv_float(jv_long_number(b)) : b;
     if (jv_is_number(a) && jv_is_number(b)) {
         *out = compare_numbers(a, b);
         return jx_work(x, 0);

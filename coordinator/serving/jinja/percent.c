@@ -44,7 +44,7 @@ static bool write_field(percent *p, const char *flags, size_t n_flags, const cha
         snprintf(spec, sizeof spec, "%c%.*s", left ? '<' : '>', (int)n_width, width);
         return jv_format_spec(p->x, v, spec, strlen(spec), out);
     }
-    if (!jv_is_number(v))
+    if (!jv_is_number(v) && v.kind != J_LONG)
         return jx_fail(p->x, MR_E_INVALID, "%%%c format: a real number is required, not %s", type, jv_type(v));
     bool integer = strchr("diouxX", type) != NULL;
     if (integer && v.kind == J_FLOAT)

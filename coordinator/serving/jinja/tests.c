@@ -13,11 +13,14 @@ BUILTIN(t_defined) {
 BUILTIN(t_kind) {
     return answer(out, self.kind == how);
 }
+BUILTIN(t_integer) {
+    return answer(out, self.kind == J_INT || self.kind == J_LONG);
+}
 BUILTIN(t_truth) {
     return answer(out, self.kind == J_BOOL && self.b == how);
 }
 BUILTIN(t_number) {
-    return answer(out, jv_is_number(self));
+    return answer(out, jv_is_number(self) || self.kind == J_LONG);
 }
 BUILTIN(t_iterable) {
     return answer(out, jv_is_iterable(self));
@@ -85,7 +88,7 @@ const jbuiltin *jtest_find(const char *name, size_t n) {
                                      {"boolean", "", 0, t_kind, J_BOOL},
                                      {"true", "", 0, t_truth, true},
                                      {"false", "", 0, t_truth, false},
-                                     {"integer", "", 0, t_kind, J_INT},
+                                     {"integer", "", 0, t_integer, 0},
                                      {"float", "", 0, t_kind, J_FLOAT},
                                      {"number", "", 0, t_number, 0},
                                      {"string", "", 0, t_kind, J_STR},

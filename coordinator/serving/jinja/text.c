@@ -96,6 +96,8 @@ static bool repr_value(jx *x, jv v, jtext *out) {
     case J_INT:
         snprintf(text, sizeof text, "%lld", (long long)v.i);
         return jtext_puts(x, out, text);
+    case J_LONG:
+        return jtext_add(x, out, v.s->data, v.s->len);
     case J_FLOAT:
         jv_float_repr(v.f, text);
         return jtext_puts(x, out, text);

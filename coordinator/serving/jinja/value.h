@@ -19,6 +19,7 @@ typedef enum jkind {
     J_NONE,
     J_BOOL,
     J_INT,
+    J_LONG, /* a number beyond 64 bits, which came from JSON: its digits */
     J_FLOAT,
     J_STR,
     J_LIST,
@@ -58,7 +59,7 @@ typedef struct jv {
         bool b;
         int64_t i;
         double f;
-        jstr *s; /* J_STR; J_UNDEFINED: the error text for a use of the value, or NULL */
+        jstr *s; /* J_STR, J_LONG; J_UNDEFINED: the error text for a use of the value, or NULL */
         jlist *list;
         jdict *dict; /* J_DICT, J_NAMESPACE */
         jrange *range;
@@ -228,6 +229,7 @@ static inline bool jv_is_number(jv v) {
 static inline double jv_number(jv v) {
     return v.kind == J_FLOAT ? v.f : v.kind == J_BOOL ? v.b : (double)v.i;
 }
+double jv_long_number(jv v); /* of a J_LONG, rounded */
 /* `what` names the value in the error. jv_as_int takes an int or a bool, jv_as_str a string only. */
 bool jv_as_int(jx *x, jv v, const char *what, int64_t *out);
 bool jv_as_str(jx *x, jv v, const char *what, jstr **out);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coordinator/serving/errors/errors.h"
+#include "coordinator/serving/json/json.h"
 #include "engine/text/utf8.h"
 
 /* Counts depth and values before the text goes to the parser, because the parser allocates memory for each value. The
@@ -45,17 +46,16 @@ json_t *mr_api_json_parse(mr_str body, mr_api_error *e) {
     }
     if (!within_bounds(body, e))
         return NULL;
-    json_error_t at;
-    json_t *root = json_loadb(body.data, body.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &at);
+    mr_err err;
+    json_t *root = mr_json_read(body, false, &err);
     if (!root) {
-        if (json_error_code(&at) == json_error_out_of_memory)
+        if (err.status == MR_E_NO_MEMORY)
             mr_api_error_set(e, 503, NULL, NULL, "no memory for the body");
         else
-            mr_api_error_set(e, 400, NULL, NULL, "the body is no JSON: line %d, column %d: %s", at.line, at.column,
-                             at.text);
+            mr_api_error_set(e, 400, NULL, NULL, "the body is no JSON: %s", err.text);
         return NULL;
     }
-    if (!json_is_object(root)) {
+    if (!json_is_object(root) || mr_json_digits(root)) {
         mr_api_error_set(e, 400, NULL, NULL, "the body is %s, where a JSON object is expected", mr_api_json_kind(root));
         json_decref(root);
         return NULL;
@@ -135,6 +135,8 @@ json_t *mr_api_json_add(json_t *array, json_t *value) {
 }
 
 const char *mr_api_json_kind(const json_t *value) {
+    if (mr_json_digits(value))
+        return "a number beyond 64 bits";
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return "an object";
