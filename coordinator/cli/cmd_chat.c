@@ -84,7 +84,7 @@ static mr_status load_template(chat *c, mr_err *err) {
             "chat: the model file has no chat template, so the model does not answer: it continues your text");
     else if (origin != CHAT_TEMPLATE_FILE)
         mr_output_note("chat: %s", mr_chat_template_origin_text(origin));
-    c->format = mr_chat_format_of(mr_str_from(mr_chat_template_source(c->template)));
+    c->format = mr_chat_template_format(c->template, false);
     status = mr_chat_format_needs_special(c->format, c->tok, &needs_special, err);
     c->decode_flags = MR_DECODE_CONTINUES | (needs_special ? MR_DECODE_SPECIAL : 0u);
     return status;

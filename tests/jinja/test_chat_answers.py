@@ -65,12 +65,14 @@ FORMS = {
     "tool-calls-tag": "Apriel-1.6-15b-Thinker-fixed MiniMax-M1 unsloth-Apriel-1.5",
 }
 ALL = ("call", "calls", "content", "thought", "answer")
-# Conversations that templates refuse.
-REFUSED = {"llama-cpp-deepseek-r1": ALL, "Llama-3.": ("calls",)}
+# Answers that these write as several messages: the template takes one call in a message, or no content beside a call.
+DIVIDED = {"GigaChat3": ("calls",), "Llama-3.": ("calls", "content"), "openai-gpt-oss": ("calls",), "Cohere2MoE": ("content",),
+           "command-r7b": ("content",), "MiniMax-M1": ("content",), "Mistral-Small-3.2": ("content",),
+           "Mistral-Nemo": ("content",), "Hermes-2-Pro": ("content",), "llama-cpp-deepseek-r1": ALL}
 # These do not write answers where the model would.
-MISPLACED = {"NVIDIA-Nemotron-Nano-v2": ("content", "answer"), "openai-gpt-oss-120b": ("content",),
+MISPLACED = {"NVIDIA-Nemotron-Nano-v2": ("content", "thought", "answer"), "openai-gpt-oss-120b": ("content",),
              "Apriel-1.6-15b-Thinker-fixed": ("thought", "answer"), "command-r-plus": ALL,
-             "R1-Distill-Qwen": ("content",)}
+             "R1-Distill": ("content",)}
 
 
 def call(name, arguments, number):
@@ -160,7 +162,7 @@ def main():
         got = form["form"] if form["native"] else ""
         known = [f for f, names in FORMS.items() if name.removesuffix(".jinja") in names.split()]
         failures = [] if known in ([got], []) else [f"is of the form {known}"]
-        left_out = [m for cases in (MISPLACED, REFUSED) for word in cases if word in name for m in cases[word]]
+        left_out = [m for cases in (MISPLACED, DIVIDED) for word in cases if word in name for m in cases[word]]
         for case in MESSAGES:
             why = failure(program, source, case) if case not in left_out else None
             failures += [f"{case}: {why}"] if why else []

@@ -111,7 +111,8 @@ static void test_of_a_file(void **state) {
     mr_err err;
     size_t n;
     gguf_writer_str(w, "tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
-    gguf_writer_str(w, "tokenizer.chat_template.tool_use", "{{ tools[0].function.name }}{{ messages[0].content }}");
+    gguf_writer_str(w, "tokenizer.chat_template.tool_use",
+                    "{# <tool_call> json object #}{{ tools[0].function.name }}{{ messages[0].content }}");
     const void *data = gguf_writer_bytes(w, &n);
     expect_ok(mr_gguf_open_memory(data, n, &g, &err), &err);
     expect_ok(mr_chat_template_load(g, marked, NULL, &t, &err), &err);
@@ -159,7 +160,10 @@ static void test_contents(void **state) {
     mr_chat_template_destroy(merged);
 }
 
-#define CALLS "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}"
+#define NATIVE "{# <tool_call> json object #}" /* the template shows how the model calls tools */
+#define CALLS                                                                                                          \
+    NATIVE "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ "                                      \
+           "c.function.name }}"
 
 static void test_calls(void **state) {
     (void)state;
@@ -168,8 +172,9 @@ static void test_calls(void **state) {
     mr_chat_template *items = load(
         CALLS "{% for k, v in c.function.arguments|items %}<{{ k }}={{ v }}>{% endfor %}{% endfor %};{% endfor %}");
     mr_chat_template *nulls =
-        load("{% for m in messages %}{% if m.content is none %}{{ m.tool_calls[0].function.arguments|tojson }}"
-             "{% else %}{{ m.content }}{% endif %};{% endfor %}");
+        load(NATIVE "{% for m in messages %}{% if m.content is none %}"
+                    "{{ m.tool_calls[0].function.name }}{{ m.tool_calls[0].function.arguments|tojson }}"
+                    "{% else %}{{ m.content }}{% endif %};{% endfor %}");
     const char *text = "[" USER ", " CALLED("null", "\"{\\\"a\\\": 1}\"") ", " RESULT "]";
     const char *object = "[" USER ", " CALLED("\"\"", "{\"a\": 1}") ", " RESULT "]";
     assert_true(objects->plain.can.object_tool_calls && items->plain.can.object_tool_calls &&
@@ -179,9 +184,9 @@ static void test_calls(void **state) {
     check(strings, text, tools_text, "Hi;now{\"a\": 1};12:00;");
     check(strings, object, tools_text, "Hi;now{\"a\": 1};12:00;");
     check(items, text, tools_text, "Hi;now<a=1>;12:00;");
-    check(nulls, text, tools_text, "Hi;{\"a\": 1};12:00;");
-    check(nulls, object, tools_text, "Hi;{\"a\": 1};12:00;");
-    check(objects, "[" CALLED("\"\"", "\"no json\"") "]", tools_text, "now\"no json\";");
+    check(nulls, text, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(nulls, object, tools_text, "Hi;now{\"a\": 1};12:00;");
+    check(objects, "[" CALLED("\"\"", "\"no json\"") "]", tools_text, "now{\"arguments\": \"no json\"};");
     check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": 3}]", MR_E_INVALID, "messages[0].tool_calls");
     check_fails(objects, "[{\"role\": \"assistant\", \"tool_calls\": [{}]}]", MR_E_INVALID,
                 "tool_calls[0].function.name");
@@ -201,12 +206,13 @@ static void test_calls_that_are_left_out(void **state) {
         const char *source, *want;
     } CASES[] = {
         {"{# List of tools: <|im_start|> #}{% for m in messages %}{{ m.content }}{% endfor %}",
-         "I look.<|tool_call_start|>[f(s=\"it's\", b=False, l=[1]), g()]<|tool_call_end|>"},
+         "I look.<|tool_call_start|>[f(s=\"it's\", b=False, l=[1]), g(arguments=[5])]<|tool_call_end|>"},
         {"{# <|tool_call|> #}{% for m in messages %}{{ m.content }}{% endfor %}",
          "I look.<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"s\": \"it's\", \"b\": false, \"l\": [1]}}, "
-         "{\"name\": \"g\", \"arguments\": {}}]"},
-        {"{# <tool_call> json object #}{% for m in messages %}{{ m.content }}{% endfor %}", "I look."},
-        {"{# <|tool_call|> tool_calls #}{% for m in messages %}{{ m.content }}{% endfor %}", "I look."},
+         "{\"name\": \"g\", \"arguments\": {\"arguments\": [5]}}]"},
+        {"{# <tool_call> json object #}{% for m in messages %}{{ m.content }}{% endfor %}",
+         "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"it's\", \"b\": false, \"l\": [1]}}\n"
+         "</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {\"arguments\": [5]}}\n</tool_call>"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         mr_chat_template *t = load(CASES[i].source);
@@ -217,11 +223,12 @@ static void test_calls_that_are_left_out(void **state) {
 
 static void test_variables(void **state) {
     (void)state;
-    mr_chat_template *t = load("{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
+    mr_chat_template *t =
+        load("{{ messages[0].content }}{{ x }}{{ tools is defined }}{{ add_generation_prompt }}{{ messages|length }}");
     mr_text_buf out = {0};
     mr_err err;
     expect_ok(render(t, "[" USER "]", NULL, "{\"x\": \"y\", \"messages\": 5}", &out, &err), &err);
-    assert_string_equal(out.data, "yFalseTrue1");
+    assert_string_equal(out.data, "HiyFalseTrue1");
     mr_text_buf_deinit(&out);
     mr_chat_template_destroy(t);
 }
@@ -238,16 +245,17 @@ static void check_with(const mr_chat_template *t, const char *tools, const char 
 static void test_thinking(void **state) {
     (void)state;
     mr_chat_template *open = load("{{ messages[0].content }}{% if not enable_thinking %}</think>{% endif %}");
-    mr_chat_template *asks = load("{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}");
-    mr_chat_template *own = load("{% set enable_thinking = enable_thinking | default(false) %}"
+    mr_chat_template *asks =
+        load("{{ messages[0].content }}{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}");
+    mr_chat_template *own = load("{{ messages[0].content }}{% set enable_thinking = enable_thinking | default(false) %}"
                                  "{% if not enable_thinking %}</think>{% endif %}");
-    mr_chat_template *opt_in = load("{% if enable_thinking %}<think>{% endif %}");
+    mr_chat_template *opt_in = load("{{ messages[0].content }}{% if enable_thinking %}<think>{% endif %}");
     check_with(open, NULL, NULL, "Hi");
     check_with(open, NULL, "{\"enable_thinking\": false}", "Hi</think>");
-    check_with(asks, NULL, NULL, "");
-    check_with(own, NULL, NULL, "</think>");
-    check_with(opt_in, NULL, NULL, "");
-    check_with(opt_in, NULL, "{\"enable_thinking\": true}", "<think>");
+    check_with(asks, NULL, NULL, "Hi");
+    check_with(own, NULL, NULL, "Hi</think>");
+    check_with(opt_in, NULL, NULL, "Hi");
+    check_with(opt_in, NULL, "{\"enable_thinking\": true}", "Hi<think>");
     mr_chat_template_destroy(open);
     mr_chat_template_destroy(asks);
     mr_chat_template_destroy(own);
@@ -257,14 +265,14 @@ static void test_thinking(void **state) {
 /* The date of today, and on request another one. */
 static void test_date(void **state) {
     (void)state;
-    mr_chat_template *t = load("{{ date_string == strftime_now('%d %b %Y') }}");
-    mr_chat_template *shown = load("{{ date_string }}");
+    mr_chat_template *t = load("{{ messages[0].content }}{{ date_string == strftime_now('%d %b %Y') }}");
+    mr_chat_template *shown = load("{{ messages[0].content }}{{ date_string }}");
     mr_text_buf out = {0};
     mr_err err;
-    check_with(t, NULL, NULL, "True"); /* one clock for both */
-    check_with(shown, NULL, "{\"date_string\": \"26 Jul 2024\"}", "26 Jul 2024");
+    check_with(t, NULL, NULL, "HiTrue"); /* one clock for both */
+    check_with(shown, NULL, "{\"date_string\": \"26 Jul 2024\"}", "Hi26 Jul 2024");
     expect_ok(render(shown, "[" USER "]", NULL, NULL, &out, &err), &err);
-    assert_int_equal(out.len, 11);
+    assert_int_equal(out.len, 13);
     mr_text_buf_deinit(&out);
     mr_chat_template_destroy(t);
     mr_chat_template_destroy(shown);
@@ -273,8 +281,9 @@ static void test_date(void **state) {
 /* Of FireFunction's kind: it adds texts that nobody else gives. */
 static void test_functions_as_text(void **state) {
     (void)state;
-    mr_chat_template *t = load("{{ messages[0].content + functions }}{% if datetime|length == 19 %};{% endif %}");
-    mr_chat_template *other = load("{{ messages[0].content }}{{ functions is defined or datetime is defined }}");
+    mr_chat_template *t =
+        load(NATIVE "{{ messages[0].content + functions }}{% if datetime|length == 19 %};{% endif %}");
+    mr_chat_template *other = load(NATIVE "{{ messages[0].content }}{{ functions is defined or datetime is defined }}");
     assert_true(t->plain.can.functions && !other->plain.can.functions);
     check_with(t, NULL, NULL, "Hi[];");
     check_with(t, "[{\"type\": \"function\", \"function\": {\"name\": \"now\"}}]", NULL,

@@ -11,17 +11,16 @@
 #include "engine/base/mem.h"
 #include "engine/text/utf8.h"
 
-static mr_status find_form(const mr_api *a, const char *source, api_form *out, mr_err *err) {
-    out->format = mr_chat_format_of(mr_str_from(source));
+static mr_status find_form(const mr_api *a, bool with_tools, api_form *out, mr_err *err) {
+    out->format = mr_chat_template_format(a->config.chat, with_tools);
     return mr_chat_format_needs_special(out->format, a->config.tokenizer, &out->is_special, err);
 }
 
 mr_status api_chat_open(mr_api *a, mr_err *err) {
     if (!a->config.chat)
         return MR_OK;
-    mr_status status = find_form(a, mr_chat_template_source(a->config.chat), &a->plain, err);
-    return status == MR_OK ? find_form(a, mr_chat_template_source_with_tools(a->config.chat), &a->with_tools, err)
-                           : status;
+    mr_status status = find_form(a, false, &a->plain, err);
+    return status == MR_OK ? find_form(a, true, &a->with_tools, err) : status;
 }
 
 static const api_form *form_of(const mr_api_call *call) {
@@ -32,6 +31,8 @@ static bool check_part(const json_t *part, const char *name, mr_api_error *e) {
     const char *type = json_string_value(json_object_get(part, "type"));
     if (!type)
         return mr_api_error_set(e, 400, "invalid_type", name, "%s is not an object with a type", name);
+    if (mr_str_is(mr_str_from(type), "thinking") || mr_str_is(mr_str_from(type), "reasoning"))
+        return true; /* reasoning of an earlier answer */
     if (!mr_str_is(mr_str_from(type), "text"))
         return mr_api_error_set(e, 400, "unsupported_parameter", name,
                                 "%s is of type %.32s, and only text is supported", name, type);
@@ -83,7 +84,9 @@ static bool check_tool_calls(const json_t *message, const char *at, mr_api_error
             return false;
     }
     const char *role = json_string_value(json_object_get(message, "role"));
-    const json_t *name = json_object_get(message, "name");
+    const json_t *name = json_object_get(message, "name"), *old = json_object_get(message, "function_call");
+    if (old && !json_is_null(old) && !check_tool_name(json_object_get(old, "name"), at, e))
+        return false;
     return !mr_str_is(mr_str_from(role), "tool") || !name || json_is_null(name) || check_tool_name(name, at, e);
 }
 
@@ -190,7 +193,7 @@ static const json_t *last_words(const json_t *messages) {
     const char *role = json_string_value(json_object_get(last, "role"));
     const json_t *content = json_object_get(last, "content");
     bool is_prefill = role && mr_str_is(mr_str_from(role), "assistant") && json_is_string(content) &&
-                      !json_object_get(last, "tool_calls");
+                      json_array_size(json_object_get(last, "tool_calls")) == 0;
     return is_prefill ? content : NULL;
 }
 
@@ -210,41 +213,6 @@ static bool find_prefill(api_request *r, const json_t *messages, const json_t **
                                     "the last message is not of the assistant with a text as its content");
 }
 
-/* Copies tools and adds missing descriptions and parameters, which OpenAI's API lets clients leave out and some
- * templates need. NULL: no memory. */
-static json_t *described(const json_t *tools) {
-    json_t *list = json_deep_copy(tools);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_t *function = json_object_get(json_array_get(list, i), "function");
-        json_t *usual =
-            json_pack("{s:s, s:{s:s, s:{}}}", "description", "", "parameters", "type", "object", "properties");
-        int failed = json_object_update_missing(function, usual);
-        json_decref(usual);
-        if (failed) {
-            json_decref(list);
-            return NULL;
-        }
-    }
-    return list;
-}
-
-/* Renders the request's own tools, and where the template refuses these, completed tools. */
-static mr_status apply(const mr_api_call *call, const json_t *messages, const json_t *variables, mr_text_buf *out,
-                       mr_err *err) {
-    const api_request *r = &call->request;
-    const mr_chat_template *chat = call->a->config.chat;
-    mr_err ignored;
-    mr_status status = mr_chat_template_render(chat, messages, r->tools, variables, r->add_generation_prompt, out, err);
-    if (status != MR_E_INVALID || !r->tools)
-        return status;
-    json_t *tools = described(r->tools);
-    if (tools &&
-        mr_chat_template_render(chat, messages, tools, variables, r->add_generation_prompt, out, &ignored) == MR_OK)
-        status = MR_OK;
-    json_decref(tools);
-    return status;
-}
-
 static bool render(mr_api_call *call, json_t *messages, mr_text_buf *out) {
     api_request *r = &call->request;
     const json_t *prefill = NULL;
@@ -256,7 +224,8 @@ static bool render(mr_api_call *call, json_t *messages, mr_text_buf *out) {
         json_decref(variables);
         return api_no_memory(&call->error);
     }
-    mr_status status = apply(call, messages, variables, out, &err);
+    mr_status status = mr_chat_template_render(call->a->config.chat, messages, r->tools, variables,
+                                               r->add_generation_prompt, out, &err);
     json_decref(variables);
     if (status != MR_OK && status != MR_E_NO_MEMORY)
         return mr_api_error_set(&call->error, 400, "invalid_value", "messages", "%s", err.text);
@@ -275,13 +244,7 @@ bool api_chat_render(mr_api_call *call, mr_text_buf *out) {
         !api_read_thinking(r, &call->error))
         return false;
     json_t *messages = json_copy((json_t *)r->messages); /* copies the list; both lists share the messages */
-    mr_err err = {0};
-    bool ok = messages || api_no_memory(&call->error);
-    if (ok && r->tools && !form_of(call)->format.native_tool_calls) {
-        mr_status status = mr_chat_tools_instruct(messages, r->tools, &err);
-        ok = status == MR_OK || mr_api_error_from(&call->error, status, &err);
-    }
-    ok = ok && render(call, messages, out);
+    bool ok = messages ? render(call, messages, out) : api_no_memory(&call->error);
     json_decref(messages);
     return ok;
 }

@@ -6,7 +6,7 @@
  *     tokens in many vocabularies. End tokens must be left out;
  *   - gives the rendered prompt, because some templates end it with the first mark of the output ("<think>");
  *   - where format.native_tool_calls is false and there are tools, tells the model about them in the system message
- *     (mr_chat_tools_instruct), because the template does not. Tool calls are then looked for in the form of Hermes.
+ *     (chat_tools_instruct), because the template does not. Tool calls are then looked for in the form of Hermes.
  * White space around reasoning and tool calls is left out, and so are marks of structure.
  * Arguments that the model writes as JSON are passed on unchanged. Arguments in tags are turned into JSON; the schema
  * of the tool says which values are text. An output that ends inside a tool call leaves the arguments incomplete.

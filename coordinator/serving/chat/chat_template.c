@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <time.h>
 
+#include "coordinator/serving/chat/chat_messages.h"
 #include "coordinator/serving/chat/chat_template_internal.h"
 #include "engine/base/mem.h"
 
@@ -107,6 +108,10 @@ const char *mr_chat_template_source_with_tools(const mr_chat_template *t) {
     return t->with_tools.jinja ? t->with_tools.text : t->plain.text;
 }
 
+mr_chat_format mr_chat_template_format(const mr_chat_template *t, bool with_tools) {
+    return (with_tools && t->with_tools.jinja ? &t->with_tools : &t->plain)->can.format;
+}
+
 mr_chat_template_origin mr_chat_template_get_origin(const mr_chat_template *t) {
     return t->origin;
 }
@@ -122,6 +127,14 @@ const char *mr_chat_template_origin_text(mr_chat_template_origin origin) {
 }
 
 /* ---- render ---- */
+
+typedef struct chat_request {
+    const mr_chat_template *t;
+    const chat_source *source;
+    json_t *tools; /* without nulls; NULL: none */
+    const json_t *variables;
+    bool add_generation_prompt;
+} chat_request;
 
 /* The caller's variables replace defaults, but not messages and tools. Without tools the variable `tools` is undefined,
  * because some templates loop over it: a loop over an undefined variable is empty, a loop over None fails. */
@@ -143,7 +156,8 @@ static json_t *make_variables(const mr_chat_template *t, const chat_source *s, j
 mr_status chat_source_render(const mr_chat_template *t, const chat_source *s, json_t *messages, const json_t *tools,
                              const json_t *variables, bool add_generation_prompt, mr_text_buf *out, mr_err *err) {
     int64_t now_unix_s = (int64_t)time(NULL);
-    json_t *v = make_variables(t, s, messages, tools, variables, add_generation_prompt, now_unix_s);
+    json_t *v =
+        make_variables(t, s, messages, s->can.tools ? tools : NULL, variables, add_generation_prompt, now_unix_s);
     if (!v)
         return no_memory(err);
     mr_status status = mr_jinja_render(s->jinja, v, NULL, now_unix_s, out, err);
@@ -151,19 +165,90 @@ mr_status chat_source_render(const mr_chat_template *t, const chat_source *s, js
     return status;
 }
 
+static mr_status adapt_and_render(const chat_request *r, const json_t *said, mr_text_buf *out, mr_err *err) {
+    json_t *messages = chat_messages_adapt(&r->source->can, said, r->tools);
+    if (!messages)
+        return no_memory(err);
+    mr_status status =
+        chat_source_render(r->t, r->source, messages, r->tools, r->variables, r->add_generation_prompt, out, err);
+    json_decref(messages);
+    return status;
+}
+
+/* Whether the template takes the first n messages; n of 0 stands for a short message of the user. */
+static bool takes(const chat_request *r, const json_t *said, size_t n) {
+    json_t *first = n ? json_array() : json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
+    mr_text_buf text = {0};
+    mr_err ignored;
+    bool ok = first != NULL;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = json_array_append(first, json_array_get(said, i)) == 0;
+    ok = ok && adapt_and_render(r, first, &text, &ignored) == MR_OK;
+    mr_text_buf_deinit(&text);
+    json_decref(first);
+    return ok;
+}
+
+/* Puts the index of the message that the template refuses in front of the error: the one behind messages that the
+ * template takes. There is none where it refuses any message, because of other variables. */
+static void blame(const chat_request *r, const json_t *said, mr_err *err) {
+    size_t good = 0, bad = json_array_size(said);
+    if (!bad || !takes(r, said, 0))
+        return;
+    while (bad - good > 1) {
+        size_t middle = good + (bad - good) / 2;
+        *(takes(r, said, middle) ? &good : &bad) = middle;
+    }
+    mr_err_prefix(err, "messages[%zu]", good);
+}
+
+/* Adds descriptions and parameters where tools have none, which OpenAI's API lets clients leave out and some templates
+ * need. */
+static bool complete(json_t *tools) {
+    json_t *usual = json_pack("{s:s, s:{s:s, s:{}}}", "description", "", "parameters", "type", "object", "properties");
+    json_t *tool;
+    size_t i;
+    bool ok = usual != NULL;
+    json_array_foreach(tools, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        ok = ok && (!function || json_object_update_missing(function, usual) == 0);
+    }
+    json_decref(usual);
+    return ok;
+}
+
+static mr_status render(const chat_request *r, const json_t *said, mr_text_buf *out, mr_err *err) {
+    size_t before = out->len;
+    mr_status status = adapt_and_render(r, said, out, err);
+    if (status == MR_E_INVALID && r->tools)
+        status = complete(r->tools) ? adapt_and_render(r, said, out, err) : no_memory(err);
+    if (status != MR_OK) {
+        mr_err_prefix(err, "chat template");
+        if (status == MR_E_INVALID)
+            blame(r, said, err);
+        return status;
+    }
+    status = chat_prompt_check(&r->source->can, said, !r->variables || !json_object_size(r->variables),
+                               (mr_str){out->data + before, out->len - before}, err);
+    if (status != MR_OK)
+        out->data[out->len = before] = 0;
+    return status;
+}
+
 mr_status mr_chat_template_render(const mr_chat_template *t, const json_t *messages, const json_t *tools,
                                   const json_t *extra_variables, bool add_generation_prompt, mr_text_buf *out,
                                   mr_err *err) {
-    bool has_tools = tools && json_array_size(tools) > 0;
-    const chat_source *s = has_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
-    json_t *adapted = NULL;
-    mr_status status = chat_messages_adapt(&s->can, messages, &adapted, err);
-    if (status != MR_OK)
-        return status;
-    status =
-        chat_source_render(t, s, adapted, has_tools ? tools : NULL, extra_variables, add_generation_prompt, out, err);
-    json_decref(adapted);
-    if (status != MR_OK)
-        mr_err_prefix(err, "chat template");
+    json_t *own_tools = json_array_size(tools) ? chat_without_nulls(tools) : NULL, *said = NULL;
+    const chat_source *s = own_tools && t->with_tools.jinja ? &t->with_tools : &t->plain;
+    chat_request r = {.t = t,
+                      .source = s,
+                      .tools = own_tools,
+                      .variables = extra_variables,
+                      .add_generation_prompt = add_generation_prompt};
+    mr_status status = json_array_size(tools) && !own_tools ? no_memory(err) : chat_messages_read(messages, &said, err);
+    if (status == MR_OK)
+        status = render(&r, said, out, err);
+    json_decref(said);
+    json_decref(own_tools);
     return status;
 }

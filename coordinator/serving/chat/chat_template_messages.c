@@ -1,210 +1,321 @@
-/* coordinator/serving/chat/chat_template_messages.c - changes messages of OpenAI's form into the form that a template
- * can read: contents, arguments of tool calls, and roles. */
+/* coordinator/serving/chat/chat_template_messages.c - changes messages into the form that a template can read: roles,
+ * the order of messages, contents, calls and reasoning. */
 // SPDX-License-Identifier: Apache-2.0
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "coordinator/serving/chat/chat_formats.h"
+#include "coordinator/serving/chat/chat_messages.h"
 #include "coordinator/serving/chat/chat_template_internal.h"
 #include "coordinator/serving/chat/chat_tools.h"
+#include "coordinator/serving/json/json.h"
 
-typedef struct adapter {
-    const chat_abilities *can;
-    size_t at; /* the index of the present message, for errors */
-    mr_err *err;
-} adapter;
+typedef const chat_abilities *abilities;
 
-static mr_status no_memory(const adapter *a) {
-    return mr_err_set(a->err, MR_E_NO_MEMORY, "no memory for messages");
-}
-
-/* Sets a key to a new value; a value of NULL means no memory. */
-static mr_status set(const adapter *a, json_t *object, const char *key, json_t *value) {
-    return json_object_set_new(object, key, value) == 0 ? MR_OK : no_memory(a);
-}
-
-/* ---- contents ---- */
-
-/* Joins the texts of the parts, one line each. */
-static mr_status join_parts(const adapter *a, const json_t *parts, mr_text_buf *out) {
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        const json_t *part = json_array_get(parts, i), *text = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type"));
-        bool is_text = type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0);
-        if (!json_is_object(part) || !type)
-            return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].content[%zu]: not a content part", a->at, i);
-        if (!is_text && strcmp(type, "refusal") != 0)
-            return mr_err_set(a->err, MR_E_UNSUPPORTED,
-                              "messages[%zu].content[%zu]: a part of type '%.40s'; only text is read", a->at, i, type);
-        if (!is_text)
-            text = json_object_get(part, "refusal");
-        if (!json_is_string(text))
-            return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].content[%zu].text: not a string", a->at, i);
-        if ((i && !mr_text_buf_append(out, "\n", 1)) ||
-            !mr_text_buf_append(out, json_string_value(text), json_string_length(text)))
-            return no_memory(a);
+/* Copies a message, and copies its calls so that they can be changed. */
+static json_t *copy_message(const json_t *message) {
+    json_t *copy = json_copy((json_t *)(uintptr_t)message), *calls = json_object_get(copy, "tool_calls");
+    json_t *copies = calls ? json_array() : NULL, *call;
+    size_t i;
+    bool ok = copy && (!calls || copies);
+    json_array_foreach(calls, i, call) {
+        json_t *c = json_copy(call), *function = json_copy(json_object_get(call, "function"));
+        ok = json_object_set_new(c, "function", function) == 0 && ok;
+        ok = json_array_append_new(copies, c) == 0 && ok;
     }
-    return mr_text_buf_reserve(out, 0) ? MR_OK : no_memory(a);
+    if (ok && copies && json_object_set(copy, "tool_calls", copies) != 0)
+        ok = false;
+    json_decref(copies);
+    if (ok)
+        return copy;
+    json_decref(copy);
+    return NULL;
 }
+
+/* ---- the list: roles, and the order of messages ---- */
+
+static bool is_instruction(const json_t *message) {
+    return chat_is_role(message, "system") || chat_is_role(message, "developer");
+}
+
+static bool set_role(json_t *message, const char *role) {
+    return json_object_set_new(message, "role", json_string(role)) == 0;
+}
+
+/* Puts the content of message `from` in front of that of message `to`, or behind it, and removes `from`. */
+static bool merge(json_t *list, size_t from, size_t to, const char *between) {
+    const json_t *a = json_object_get(json_array_get(list, from < to ? from : to), "content");
+    const json_t *b = json_object_get(json_array_get(list, from < to ? to : from), "content");
+    mr_text_buf text = {0};
+    bool ok = chat_content_append(a, &text) && mr_text_buf_append(&text, between, strlen(between)) &&
+              chat_content_append(b, &text);
+    ok = ok && json_object_set_new(json_array_get(list, to), "content", json_stringn(text.data, text.len)) == 0 &&
+         json_array_remove(list, from) == 0;
+    mr_text_buf_deinit(&text);
+    return ok;
+}
+
+/* Puts an instruction in front of the next message of the user, or behind the user's words in front of it, or makes it
+ * words of the user. */
+static bool displace(json_t *list, size_t i) {
+    for (size_t next = i + 1; next < json_array_size(list); next++)
+        if (chat_is_role(json_array_get(list, next), "user"))
+            return merge(list, i, next, "\n\n");
+    if (i && chat_is_role(json_array_get(list, i - 1), "user"))
+        return merge(list, i, i - 1, "\n\n");
+    return set_role(json_array_get(list, i), "user");
+}
+
+static size_t count_first_instructions(const json_t *list) {
+    size_t n = 0;
+    while (is_instruction(json_array_get(list, n)))
+        n++;
+    return n;
+}
+
+/* Displaces the instructions from message `first` on. */
+static bool displace_from(json_t *list, size_t first) {
+    bool ok = true;
+    for (size_t i = json_array_size(list); ok && i > first; i--)
+        if (is_instruction(json_array_get(list, i - 1)))
+            ok = displace(list, i - 1);
+    return ok;
+}
+
+static bool place_instructions(abilities can, json_t *list) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(list); i++)
+        if (chat_is_role(json_array_get(list, i), "developer") && (i > 0 || !can->developer))
+            ok = set_role(json_array_get(list, i), "system");
+    while (ok && !can->two_systems && count_first_instructions(list) > 1)
+        ok = merge(list, 1, 0, "\n\n");
+    return ok && (can->later_systems || displace_from(list, count_first_instructions(list)));
+}
+
+static bool merge_users(json_t *list) {
+    bool ok = true;
+    for (size_t i = json_array_size(list); ok && i > 1; i--)
+        if (chat_is_role(json_array_get(list, i - 1), "user") && chat_is_role(json_array_get(list, i - 2), "user"))
+            ok = merge(list, i - 1, i - 2, "\n\n");
+    return ok;
+}
+
+/* Moves the calls of message i behind it, into a message of their own. */
+static bool part_content(json_t *list, size_t i) {
+    json_t *message = json_array_get(list, i), *calls = json_copy(message);
+    json_object_del(calls, "content");
+    json_object_del(message, "tool_calls");
+    json_object_del(message, "reasoning"); /* it stays with the calls: templates keep that */
+    return json_array_insert_new(list, i + 1, calls) == 0;
+}
+
+/* Joins the answers without calls of each turn, which a message of the user ends: they go in front of the last one. */
+static bool merge_answers(json_t *list) {
+    size_t last = 0; /* of the present turn; 0: none yet */
+    bool ok = true;
+    for (size_t i = json_array_size(list); ok && i > 0; i--) {
+        const json_t *message = json_array_get(list, i - 1);
+        if (chat_is_role(message, "user"))
+            last = 0;
+        if (!chat_is_role(message, "assistant") || json_object_get(message, "tool_calls"))
+            continue;
+        if (last)
+            ok = merge(list, i - 1, --last, "\n\n");
+        last = last ? last : i - 1;
+    }
+    return ok;
+}
+
+/* Puts an empty answer between results and words of the user. */
+static bool answer_results(json_t *list) {
+    bool ok = true;
+    for (size_t i = 1; ok && i < json_array_size(list); i++)
+        if (chat_is_role(json_array_get(list, i), "user") && chat_is_role(json_array_get(list, i - 1), "tool"))
+            ok = json_array_insert_new(list, i, json_pack("{s:s, s:s}", "role", "assistant", "content", "")) == 0;
+    return ok;
+}
+
+/* The index of the result of a call: the one with its id; without an id the first one. 0: there is none. */
+static size_t find_result(const json_t *list, size_t first, const json_t *call) {
+    const json_t *id = json_object_get(call, "id");
+    for (size_t i = first; chat_is_role(json_array_get(list, i), "tool"); i++) {
+        const json_t *of = json_object_get(json_array_get(list, i), "tool_call_id");
+        if (!id || !of || json_equal(id, of))
+            return i;
+    }
+    return 0;
+}
+
+/* Divides message i, which has several calls, into messages of one call, each with its result behind it. */
+static bool part_calls(json_t *list, size_t i) {
+    json_t *message = json_array_get(list, i), *calls = json_incref(json_object_get(message, "tool_calls")), *call;
+    size_t k, at = i + 1; /* behind the last message that is done */
+    bool ok = true;
+    json_array_foreach(calls, k, call) {
+        json_t *one = json_pack("[O]", call);
+        if (k == 0)
+            ok = json_object_set_new(message, "tool_calls", one) == 0 && ok;
+        else
+            ok = ok && json_array_insert_new(list, at++,
+                                             json_pack("{s:s, s:o}", "role", "assistant", "tool_calls", one)) == 0;
+        size_t from = find_result(list, at, call);
+        json_t *result = from ? json_incref(json_array_get(list, from)) : NULL;
+        if (result)
+            ok = ok && json_array_remove(list, from) == 0 && json_array_insert(list, at++, result) == 0;
+        json_decref(result);
+    }
+    json_decref(calls);
+    return ok;
+}
+
+static bool part_answers(abilities can, json_t *list) {
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(list); i++) {
+        const json_t *message = json_array_get(list, i), *calls = json_object_get(message, "tool_calls");
+        const json_t *content = json_object_get(message, "content");
+        if (calls && !can->content_with_calls && json_string_length(content) + json_array_size(content))
+            ok = part_content(list, i++);
+        if (ok && !can->several_calls && json_array_size(calls) > 1)
+            ok = part_calls(list, i);
+    }
+    return ok;
+}
+
+/* ---- ids ---- */
+
+/* Sets the id of a call or result to "call" and five digits, which all templates take. */
+static bool set_id(json_t *object, const char *key, json_t *numbers) {
+    char text[32];
+    const char *old = json_string_value(json_object_get(object, key));
+    const json_t *known = old ? json_object_get(numbers, old) : NULL;
+    json_int_t n = known ? json_integer_value(known) : (json_int_t)json_object_size(numbers);
+    snprintf(text, sizeof text, "call%05d", (int)(n % 100000));
+    return (!old || known || json_object_set_new(numbers, old, json_integer(n)) == 0) &&
+           json_object_set_new(object, key, json_string(text)) == 0;
+}
+
+static bool shorten_ids(json_t *list) {
+    json_t *numbers = json_object(), *message, *call;
+    size_t i, k;
+    bool ok = numbers != NULL;
+    json_array_foreach(list, i, message) {
+        json_array_foreach(json_object_get(message, "tool_calls"), k, call) ok = ok && set_id(call, "id", numbers);
+        ok = ok && (!chat_is_role(message, "tool") || set_id(message, "tool_call_id", numbers));
+    }
+    json_decref(numbers);
+    return ok;
+}
+
+/* ---- one message ---- */
 
 /* Sets the content to a text, or to a list of one part where the template reads lists alone. */
-static mr_status set_text(const adapter *a, json_t *message, const char *text, size_t n) {
-    json_t *string = json_stringn(text, n);
-    if (string && !a->can->strings)
+static bool set_text(abilities can, json_t *message, const mr_text_buf *text, bool ok) {
+    json_t *string = ok ? json_stringn(text->data ? text->data : "", text->len) : NULL;
+    if (string && !can->strings)
         string = json_pack("[{s:s, s:o}]", "type", "text", "text", string);
-    return set(a, message, "content", string);
+    return json_object_set_new(message, "content", string) == 0;
 }
 
-static mr_status adapt_content(const adapter *a, json_t *message) {
+static bool form_content(abilities can, json_t *message) {
     const json_t *content = json_object_get(message, "content");
-    bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
-    if (!content || json_is_null(content) ||
-        (has_calls && json_string_length(content) == 0 && json_is_string(content))) {
-        const char *role = json_string_value(json_object_get(message, "role"));
-        if (!content && strcmp(role, "assistant") != 0)
-            return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].content: missing", a->at);
-        bool null = has_calls && a->can->null_content && (!a->can->empty_content || !json_is_string(content));
-        return null ? set(a, message, "content", json_null()) : set_text(a, message, "", 0);
-    }
-    if (json_is_string(content))
-        return a->can->strings ? MR_OK : set_text(a, message, json_string_value(content), json_string_length(content));
-    if (!json_is_array(content))
-        return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].content: must be a string or an array", a->at);
+    bool has_calls = json_object_get(message, "tool_calls") != NULL;
+    bool empty = !content || (has_calls && json_is_string(content) && !json_string_length(content));
+    if (empty && has_calls && can->null_content && (!can->empty_content || !content))
+        return json_object_set_new(message, "content", json_null()) == 0;
+    if (!empty && (json_is_string(content) ? can->strings : can->parts))
+        return true;
     mr_text_buf text = {0};
-    mr_status status = join_parts(a, content, &text);
-    if (status == MR_OK && !a->can->parts)
-        status = set_text(a, message, text.data, text.len);
+    bool ok = set_text(can, message, &text, chat_content_append(content, &text));
     mr_text_buf_deinit(&text);
-    return status;
+    return ok;
 }
 
-/* ---- tool calls ---- */
+/* Puts reasoning where the template reads it. */
+static bool form_reasoning(abilities can, json_t *message) {
+    static const char *const NAMES[] = {CHAT_REASONING_NAMES};
+    json_t *reasoning = json_incref(json_object_get(message, "reasoning")),
+           *content = json_object_get(message, "content");
+    bool ok = true;
+    json_object_del(message, "reasoning");
+    if (!reasoning)
+        return true;
+    if (can->reasoning == CHAT_REASONING_PART) {
+        json_t *list = json_pack("[{s:s, s:O}]", "type", "thinking", "thinking", reasoning);
+        if (json_is_array(content))
+            ok = json_array_extend(list, content) == 0;
+        else if (json_string_length(content))
+            ok = json_array_append_new(list, json_pack("{s:s, s:O}", "type", "text", "text", content)) == 0;
+        ok = json_object_set_new(message, "content", list) == 0 && ok;
+    } else if (can->reasoning == CHAT_REASONING_MARKS) {
+        const chat_marks *marks = can->format.reasoning;
+        mr_text_buf text = {0};
+        ok = mr_text_buf_append(&text, marks->open, strlen(marks->open)) && mr_text_buf_append(&text, "\n", 1) &&
+             chat_content_append(reasoning, &text) && mr_text_buf_append(&text, "\n", 1) &&
+             mr_text_buf_append(&text, marks->close, strlen(marks->close)) && mr_text_buf_append(&text, "\n\n", 2) &&
+             chat_content_append(content, &text);
+        ok = set_text(can, message, &text, ok);
+        mr_text_buf_deinit(&text);
+    }
+    for (int i = 0; ok && i < CHAT_REASONING_PART; i++)
+        if (can->reasoning == i || can->reasoning == CHAT_REASONING_ANY)
+            ok = json_object_set(message, NAMES[i], reasoning) == 0;
+    json_decref(reasoning);
+    return ok;
+}
 
-/* Changes arguments into the form that the template reads. Text that is no JSON object stays text. */
-static mr_status adapt_arguments(const adapter *a, json_t *function) {
-    const json_t *arguments = json_object_get(function, "arguments");
-    json_t *changed = NULL;
-    json_error_t error;
-    if (a->can->object_tool_calls && json_is_string(arguments)) {
-        changed = json_loadb(json_string_value(arguments), json_string_length(arguments), JSON_DECODE_ANY, &error);
-        if (!json_is_object(changed)) {
-            json_decref(changed);
-            return MR_OK;
-        }
-    } else if (!a->can->object_tool_calls && json_is_object(arguments)) {
-        char *text = json_dumps(arguments, 0);
-        changed = text ? json_string(text) : NULL;
+static bool form_arguments(abilities can, json_t *message) {
+    json_t *call;
+    size_t i;
+    bool ok = true;
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
+        json_t *function = json_object_get(call, "function"), *given = json_object_get(function, "text");
+        char *text = can->object_tool_calls || given ? NULL : mr_json_dump(json_object_get(function, "arguments"), 0);
+        if (!can->object_tool_calls)
+            ok = ok && (given ? json_object_set(function, "arguments", given)
+                              : json_object_set_new(function, "arguments", text ? json_string(text) : NULL)) == 0;
+        json_object_del(function, "text");
         free(text);
-        if (!changed)
-            return no_memory(a);
-    } else {
-        return MR_OK;
     }
-    return set(a, function, "arguments", changed);
-}
-
-static mr_status adapt_calls(const adapter *a, json_t *message) {
-    const json_t *calls = json_object_get(message, "tool_calls");
-    if (!calls || json_is_null(calls))
-        return MR_OK;
-    if (!json_is_array(calls))
-        return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].tool_calls: must be an array", a->at);
-    json_t *copy = json_deep_copy(calls);
-    if (set(a, message, "tool_calls", copy) != MR_OK)
-        return no_memory(a);
-    for (size_t i = 0; i < json_array_size(copy); i++) {
-        json_t *function = json_object_get(json_array_get(copy, i), "function");
-        if (!json_is_string(json_object_get(function, "name")))
-            return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].tool_calls[%zu].function.name: must be a string",
-                              a->at, i);
-        mr_status status = adapt_arguments(a, function);
-        if (status != MR_OK)
-            return status;
-    }
-    return MR_OK;
-}
-
-/* ---- roles ---- */
-
-static mr_status adapt_role(const adapter *a, json_t *message) {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    if (!role)
-        return mr_err_set(a->err, MR_E_INVALID, "messages[%zu].role: must be a string", a->at);
-    if (strcmp(role, "developer") == 0 && !a->can->developer)
-        return set(a, message, "role", json_string("system"));
-    return MR_OK;
-}
-
-static bool has_role(const json_t *message, const char *role) {
-    return strcmp(json_string_value(json_object_get(message, "role")), role) == 0;
-}
-
-/* For a template without the role "system": puts the content of the system message in front of the next message of the
- * user. */
-static mr_status merge_system(adapter *a, json_t *messages) {
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        json_t *message = json_array_get(messages, i), *next = json_array_get(messages, i + 1);
-        const json_t *text = json_object_get(message, "content"), *behind = json_object_get(next, "content");
-        a->at = i;
-        if (!has_role(message, "system"))
-            continue;
-        if (!next || !has_role(next, "user") || !json_is_string(text) || !json_is_string(behind)) {
-            if (set(a, message, "role", json_string("user")) != MR_OK)
-                return no_memory(a);
-            continue;
-        }
-        json_t *both = json_sprintf("%s\n\n%s", json_string_value(text), json_string_value(behind));
-        if (set(a, next, "content", both) != MR_OK || json_array_remove(messages, i) != 0)
-            return no_memory(a);
-    }
-    return MR_OK;
+    return ok;
 }
 
 /* Writes tool calls behind the content, for a template that leaves them out. */
-static mr_status write_calls(const adapter *a, json_t *message) {
-    const json_t *calls = json_object_get(message, "tool_calls"), *content = json_object_get(message, "content");
+static bool write_calls(abilities can, json_t *message) {
+    const json_t *calls = json_object_get(message, "tool_calls");
     mr_text_buf text = {0};
-    if (!a->can->leaves_out_calls || !json_array_size(calls) || !json_is_string(content))
-        return MR_OK;
-    mr_status status = mr_text_buf_append(&text, json_string_value(content), json_string_length(content))
-                           ? chat_tools_write(a->can->format, calls, &text, a->err)
-                           : no_memory(a);
-    if (status == MR_OK)
-        status = set_text(a, message, text.data, text.len);
+    if (!can->leaves_out_calls || !calls)
+        return true;
+    bool ok = chat_content_append(json_object_get(message, "content"), &text) &&
+              chat_tools_write(can->format, calls, &text, NULL) == MR_OK;
+    ok = set_text(can, message, &text, ok);
     mr_text_buf_deinit(&text);
-    return status;
+    return ok;
 }
 
-static mr_status adapt_message(const adapter *a, json_t *message) {
-    mr_status status = adapt_role(a, message);
-    if (status == MR_OK)
-        status = adapt_calls(a, message);
-    if (status == MR_OK)
-        status = adapt_content(a, message);
-    return status == MR_OK ? write_calls(a, message) : status;
+static bool form_message(abilities can, json_t *message) {
+    return write_calls(can, message) && form_arguments(can, message) && form_content(can, message) &&
+           form_reasoning(can, message);
 }
 
-mr_status chat_messages_adapt(const chat_abilities *can, const json_t *messages, json_t **out, mr_err *err) {
-    adapter a = {.can = can, .err = err};
-    mr_status status = MR_OK;
-    if (!json_is_array(messages))
-        return mr_err_set(err, MR_E_INVALID, "messages: must be an array");
+static bool adapt(abilities can, json_t *list, const json_t *tools) {
+    bool ok = place_instructions(can, list), describes = can->tools && can->format.native_tool_calls;
+    if (ok && (tools ? !describes || !can->calls : !can->calls_without_tools))
+        ok = chat_tools_instruct(list, describes ? NULL : tools);
+    ok = ok && (can->system || displace_from(list, 0)) && part_answers(can, list) &&
+         (can->two_answers || merge_answers(list)) && (can->user_behind_results || answer_results(list)) &&
+         (can->two_users || merge_users(list)) && (can->long_ids || shorten_ids(list));
+    for (size_t i = 0; ok && i < json_array_size(list); i++)
+        ok = form_message(can, json_array_get(list, i));
+    return ok;
+}
+
+json_t *chat_messages_adapt(const chat_abilities *can, const json_t *said, const json_t *tools) {
     json_t *list = json_array();
-    if (!list)
-        return no_memory(&a);
-    for (; status == MR_OK && a.at < json_array_size(messages); a.at++) {
-        const json_t *message = json_array_get(messages, a.at);
-        json_t *copy = json_is_object(message) ? json_copy((json_t *)(uintptr_t)message) : NULL;
-        if (!json_is_object(message))
-            status = mr_err_set(err, MR_E_INVALID, "messages[%zu]: must be an object", a.at);
-        else if (json_array_append_new(list, copy) != 0)
-            status = no_memory(&a);
-        else
-            status = adapt_message(&a, copy);
-    }
-    if (status == MR_OK && !can->system)
-        status = merge_system(&a, list);
-    if (status == MR_OK)
-        *out = list;
-    else
-        json_decref(list);
-    return status;
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < json_array_size(said); i++)
+        ok = json_array_append_new(list, copy_message(json_array_get(said, i))) == 0;
+    if (ok && adapt(can, list, tools))
+        return list;
+    json_decref(list);
+    return NULL;
 }

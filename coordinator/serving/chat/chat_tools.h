@@ -25,13 +25,13 @@ typedef struct mr_chat_tools_desc {
 MR_MUST_USE mr_status mr_chat_tools_grammar(const mr_chat_tools_desc *desc, mr_text_buf *out_gbnf, mr_err *err);
 
 /* For templates that know tools, and leave out earlier calls: whether calls of the form can be written; and appends
- * the calls, which have names, as the model writes them. Arguments that are no object are left out. */
+ * the calls of a message (chat_messages.h), as the model writes them. */
 bool chat_tools_can_write(mr_chat_format format);
 MR_MUST_USE mr_status chat_tools_write(mr_chat_format format, const json_t *calls, mr_text_buf *out, mr_err *err);
 
 /* For templates that know no tools: writes the tools into the system message of the list, and earlier tool calls and
- * their results into the contents of messages, in the form of Hermes models. Messages that change are replaced by
- * copies. After a failure the list must not be used. MR_E_INVALID: a tool call without a name. */
-MR_MUST_USE mr_status mr_chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err);
+ * their results into the contents of messages, in the form of Hermes models. messages: those of chat_messages.h, which
+ * change. tools may be NULL. false: no memory; the list must not be used then. */
+MR_MUST_USE bool chat_tools_instruct(json_t *messages, const json_t *tools);
 
 #endif

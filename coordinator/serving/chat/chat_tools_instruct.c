@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/serving/chat/chat_messages.h"
 #include "coordinator/serving/chat/chat_schema.h"
 #include "coordinator/serving/chat/chat_tools.h"
+#include "coordinator/serving/json/json.h"
 
 static const char BEFORE[] =
     "You can call functions. Each line between <tools> and </tools> describes one, with a JSON schema "
@@ -20,104 +22,74 @@ static bool put(mr_text_buf *b, const char *text) {
 }
 
 static bool put_json(mr_text_buf *b, const json_t *value) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    char *text = mr_json_dump(value, 0);
     bool ok = text && put(b, text);
     free(text);
     return ok;
 }
 
-/* Appends the text of a content, which is a string or a list of parts. */
-static bool put_content(mr_text_buf *b, const json_t *content) {
-    const char *text = json_string_value(content);
-    const json_t *part;
-    size_t i;
-    bool ok = !text || put(b, text);
-    json_array_foreach(content, i, part) {
-        text = json_string_value(json_object_get(part, "text"));
-        ok = ok && (!text || put(b, text));
-    }
-    return ok;
-}
-
-static const char *role_of(const json_t *message) {
-    const char *role = json_string_value(json_object_get(message, "role"));
-    return role ? role : "";
-}
-
-/* Makes {"role": role, "content": the text} and frees the text. */
-static json_t *message_of(const char *role, mr_text_buf *text, bool ok) {
-    json_t *m = ok ? json_pack("{s:s, s:s%}", "role", role, "content", text->data ? text->data : "", text->len) : NULL;
+/* Sets the content of a message to the text, and frees the text. */
+static bool set_content(json_t *message, mr_text_buf *text, bool ok) {
+    ok = ok && json_object_set_new(message, "content", json_stringn(text->data, text->len)) == 0;
     mr_text_buf_deinit(text);
-    return m;
-}
-
-static bool put_calls(mr_text_buf *b, const json_t *calls) {
-    const json_t *call;
-    size_t i;
-    bool ok = true;
-    json_array_foreach(calls, i, call) {
-        const json_t *f = chat_tool_function(call), *args = json_object_get(f, "arguments");
-        const char *text = json_string_value(args);
-        ok = ok && put(b, b->len ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ") &&
-             put_json(b, json_object_get(f, "name")) && put(b, ", \"arguments\": ") &&
-             (text   ? put(b, text)
-              : args ? put_json(b, args)
-                     : put(b, "{}")) &&
-             put(b, "}\n</tool_call>");
-    }
     return ok;
 }
 
-static json_t *with_calls(const json_t *message) {
-    mr_text_buf text = {0};
-    return message_of("assistant", &text,
-                      put_content(&text, json_object_get(message, "content")) &&
-                          put_calls(&text, json_object_get(message, "tool_calls")));
+/* Moves the calls of a message into its content. */
+static bool write_calls(json_t *message) {
+    const json_t *calls = json_object_get(message, "tool_calls"), *call;
+    mr_text_buf b = {0};
+    size_t i;
+    bool ok = chat_content_append(json_object_get(message, "content"), &b);
+    json_array_foreach(calls, i, call) {
+        const json_t *f = chat_tool_function(call), *text = json_object_get(f, "text");
+        ok = ok && put(&b, b.len ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ") &&
+             put_json(&b, json_object_get(f, "name")) && put(&b, ", \"arguments\": ") &&
+             (text ? chat_content_append(text, &b) : put_json(&b, json_object_get(f, "arguments"))) &&
+             put(&b, "}\n</tool_call>");
+    }
+    ok = set_content(message, &b, ok);
+    json_object_del(message, "tool_calls");
+    return ok;
 }
 
-static json_t *with_result(const json_t *message) {
-    mr_text_buf text = {0};
-    return message_of("user", &text,
-                      put(&text, "<tool_response>\n") && put_content(&text, json_object_get(message, "content")) &&
-                          put(&text, "\n</tool_response>"));
+/* Makes one message of the user of the results in a row that begin here. */
+static bool write_results(json_t *messages, size_t i) {
+    json_t *message = json_pack("{s:s}", "role", "user");
+    mr_text_buf b = {0};
+    bool ok = message != NULL;
+    while (ok && chat_is_role(json_array_get(messages, i), "tool"))
+        ok = put(&b, b.len ? "\n<tool_response>\n" : "<tool_response>\n") &&
+             chat_content_append(json_object_get(json_array_get(messages, i), "content"), &b) &&
+             put(&b, "\n</tool_response>") && json_array_remove(messages, i) == 0;
+    ok = set_content(message, &b, ok) && json_array_insert(messages, i, message) == 0;
+    json_decref(message);
+    return ok;
 }
 
-static json_t *with_tools(const json_t *system, const json_t *tools) {
+/* Puts the description behind the system message, which the list gets where it has none. */
+static bool describe(json_t *messages, const json_t *tools) {
+    json_t *first = json_array_get(messages, 0);
+    bool has_system = chat_is_role(first, "system") || chat_is_role(first, "developer");
     mr_text_buf text = {0};
     const json_t *tool;
     size_t i;
-    bool ok = put_content(&text, json_object_get(system, "content")) && put(&text, text.len ? "\n\n" : "") &&
-              put(&text, BEFORE);
+    bool ok = has_system || json_array_insert_new(messages, 0, json_pack("{s:s}", "role", "system")) == 0;
+    json_t *system = json_array_get(messages, 0);
+    ok = ok && chat_content_append(json_object_get(system, "content"), &text) && put(&text, text.len ? "\n\n" : "") &&
+         put(&text, BEFORE);
     json_array_foreach(tools, i, tool) ok = ok && put_json(&text, tool) && put(&text, "\n");
-    return message_of("system", &text, ok && put(&text, BEHIND));
+    return set_content(system, &text, ok && put(&text, BEHIND));
 }
 
-/* at: the index of the message, for the error. */
-static mr_status check_tool_calls(const json_t *message, size_t at, mr_err *err) {
-    const json_t *call;
-    size_t i;
-    json_array_foreach(json_object_get(message, "tool_calls"), i, call) {
-        if (!json_is_string(json_object_get(chat_tool_function(call), "name")))
-            return mr_err_set(err, MR_E_INVALID, "messages[%zu].tool_calls[%zu].function.name: must be a string", at,
-                              i);
+bool chat_tools_instruct(json_t *messages, const json_t *tools) {
+    bool ok = !tools || describe(messages, tools);
+    for (size_t i = 0; ok && i < json_array_size(messages); i++) {
+        json_t *m = json_array_get(messages, i);
+        if (json_object_get(m, "tool_calls"))
+            ok = write_calls(m);
+        else if (chat_is_role(m, "tool"))
+            ok = write_results(messages, i);
     }
-    return MR_OK;
-}
-
-mr_status mr_chat_tools_instruct(json_t *messages, const json_t *tools, mr_err *err) {
-    const char *first = role_of(json_array_get(messages, 0));
-    bool has_system = strcmp(first, "system") == 0 || strcmp(first, "developer") == 0;
-    for (size_t i = 0; i < json_array_size(messages); i++)
-        if (check_tool_calls(json_array_get(messages, i), i, err) != MR_OK)
-            return MR_E_INVALID;
-    json_t *system = with_tools(has_system ? json_array_get(messages, 0) : NULL, tools);
-    bool ok = (has_system ? json_array_set_new(messages, 0, system) : json_array_insert_new(messages, 0, system)) == 0;
-    for (size_t i = 1; ok && i < json_array_size(messages); i++) {
-        const json_t *m = json_array_get(messages, i);
-        if (json_array_size(json_object_get(m, "tool_calls")) > 0)
-            ok = json_array_set_new(messages, i, with_calls(m)) == 0;
-        else if (strcmp(role_of(m), "tool") == 0)
-            ok = json_array_set_new(messages, i, with_result(m)) == 0;
-    }
-    return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the description of tools");
+    return ok;
 }

@@ -7,13 +7,14 @@
 #include "coordinator/serving/chat/chat_formats.h"
 #include "coordinator/serving/chat/chat_schema.h"
 #include "coordinator/serving/chat/chat_tools.h"
+#include "coordinator/serving/json/json.h"
 
 static bool put(mr_text_buf *b, const char *text) {
     return text && mr_text_buf_append(b, text, strlen(text));
 }
 
 static bool put_json(mr_text_buf *b, const json_t *value) {
-    char *text = json_dumps(value, JSON_ENCODE_ANY);
+    char *text = mr_json_dump(value, 0);
     bool ok = put(b, text);
     free(text);
     return ok;
@@ -40,19 +41,6 @@ static bool put_object(mr_text_buf *b, const chat_tool_calls *c, const json_t *n
            put_json(b, arguments) && put(b, "}");
 }
 
-/* The arguments, a new reference: an object, or a text that holds one. {} where they are neither. */
-static json_t *arguments_of(const json_t *function) {
-    const json_t *given = json_object_get(function, "arguments");
-    json_error_t why;
-    json_t *parsed = json_is_string(given)
-                         ? json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL, &why)
-                         : json_incref((json_t *)given);
-    if (json_is_object(parsed))
-        return parsed;
-    json_decref(parsed);
-    return json_object();
-}
-
 bool chat_tools_can_write(mr_chat_format format) {
     return format.native_tool_calls && strpbrk(format.calls->calls[0], PAT_CALLS PAT_PYTHON);
 }
@@ -64,11 +52,10 @@ mr_status chat_tools_write(mr_chat_format format, const json_t *calls, mr_text_b
     bool ok = mr_text_buf_append(out, pattern, (size_t)(list - pattern)) && put(out, "[");
     json_array_foreach(calls, i, call) {
         const json_t *function = chat_tool_function(call), *name = json_object_get(function, "name");
-        json_t *arguments = arguments_of(function);
-        ok = ok && arguments && put(out, i ? ", " : "") &&
+        json_t *arguments = json_object_get(function, "arguments");
+        ok = ok && put(out, i ? ", " : "") &&
              (*list == PAT_PYTHON[0] ? put_python(out, json_string_value(name), arguments)
                                      : put_object(out, format.calls, name, arguments));
-        json_decref(arguments);
     }
     ok = ok && put(out, "]") && put(out, list + 1);
     return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for earlier tool calls");

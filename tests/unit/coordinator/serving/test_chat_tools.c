@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/serving/chat/chat_messages.h"
 #include "coordinator/serving/chat/chat_tools.h"
 #include "engine/grammar/grammar.h"
 #include "tests/support/rng.h"
@@ -19,49 +20,48 @@ static void test_instruct(void **state) {
     mr_err err;
     json_t *list = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]", 0, NULL);
     json_t *given = json_loads("[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"Be\"}, "
-                               "{\"type\": \"text\", \"text\": \" kind.\"}]},"
+                               "{\"type\": \"text\", \"text\": \"kind.\"}]},"
                                "{\"role\": \"user\", \"content\": \"Go\"},"
                                "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"1\", "
                                "\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\"}},"
                                "{\"function\": {\"name\": \"g\", \"arguments\": {\"b\": 2}}}]},"
-                               "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"done\"}]",
-                               0, NULL);
-    json_t *before = json_deep_copy(given), *messages = json_copy(given);
-    expect_ok(mr_chat_tools_instruct(messages, list, &err), &err);
+                               "{\"role\": \"tool\", \"tool_call_id\": \"1\", \"content\": \"done\"},"
+                               "{\"role\": \"tool\", \"content\": \"a\\u0000b\"}]",
+                               JSON_ALLOW_NUL, NULL);
+    json_t *messages = NULL;
+    expect_ok(chat_messages_read(given, &messages, &err), &err);
+    json_decref(given);
+    assert_true(chat_tools_instruct(messages, list));
     assert_int_equal(json_array_size(messages), 4);
-    assert_memory_equal(content_of(messages, 0), "Be kind.\n\n", 10);
+    assert_memory_equal(content_of(messages, 0), "Be\nkind.\n\n", 10);
     expect_says(content_of(messages, 0),
                 "<tools>\n{\"type\": \"function\", \"function\": {\"name\": \"f\"}}\n</tools>");
-    assert_ptr_equal(json_array_get(messages, 1), json_array_get(given, 1));
     assert_string_equal(content_of(messages, 2),
                         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
                         "<tool_call>\n{\"name\": \"g\", \"arguments\": {\"b\": 2}}\n</tool_call>");
-    assert_string_equal(content_of(messages, 3), "<tool_response>\ndone\n</tool_response>");
-    assert_true(json_equal(given, before));
+    static const char RESULTS[] = "<tool_response>\ndone\n</tool_response>\n<tool_response>\na\0b\n</tool_response>";
+    assert_memory_equal(content_of(messages, 3), RESULTS, sizeof RESULTS);
     json_decref(messages);
     messages = json_loads("[{\"role\": \"user\", \"content\": \"Go\"}]", 0, NULL);
-    expect_ok(mr_chat_tools_instruct(messages, list, &err), &err);
+    assert_true(chat_tools_instruct(messages, list));
     assert_int_equal(json_array_size(messages), 2);
     assert_int_equal(strncmp(content_of(messages, 0), "You can call", 12), 0);
     json_decref(messages);
-    json_decref(given);
-    json_decref(before);
     json_decref(list);
 }
 
-static void test_instruct_refuses(void **state) {
+static void test_calls_without_a_name(void **state) {
     (void)state;
     static const char *const CALLS[] = {"[5]", "[{\"id\": \"1\"}]", "[{\"function\": {\"name\": 5}}]"};
-    json_t *list = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]", 0, NULL);
     for (size_t i = 0; i < sizeof CALLS / sizeof CALLS[0]; i++) {
         mr_err err;
         json_t *messages = json_pack("[{s:s, s:s}, {s:s, s:o}]", "role", "user", "content", "Go", "role", "assistant",
                                      "tool_calls", json_loads(CALLS[i], 0, NULL));
-        assert_int_equal(mr_chat_tools_instruct(messages, list, &err), MR_E_INVALID);
+        json_t *read = NULL;
+        assert_int_equal(chat_messages_read(messages, &read, &err), MR_E_INVALID);
         assert_string_equal(err.text, "messages[1].tool_calls[0].function.name: must be a string");
         json_decref(messages);
     }
-    json_decref(list);
 }
 
 /* --- Grammars ---------------------------------------------------------------------------------------------------- */
@@ -369,7 +369,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_instruct_refuses),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_calls_without_a_name),
                                        cmocka_unit_test(test_forced_calls), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
