@@ -52,7 +52,7 @@ static void run(const bench *b, const mr_tokenizer *tok, const mr_grammar_vocab 
     int64_t accept_ns = 0, begin = cpu_ns();
     uint64_t *bits = mr_alloc(mr_grammar_vocab_mask_words(v) * sizeof *bits);
     mr_status status = b->gbnf     ? mr_grammar_parse(mr_str_from(b->gbnf), &g, &err)
-                       : b->schema ? mr_grammar_from_schema(mr_str_from(b->schema), &g, &err)
+                       : b->schema ? mr_grammar_from_schema(mr_str_from(b->schema), true, &g, &err)
                                    : mr_grammar_any_object(&g, &err);
     int64_t compile_ns = cpu_ns() - begin;
     if (status || mr_tokenizer_encode(tok, mr_str_from(b->text), MR_ENCODE_CONTINUES, &ids, &err) || ids.n > MAX_IDS)

@@ -9,7 +9,7 @@ int mr_fuzz_schema(const uint8_t *data, size_t size) {
     mr_text_buf text = {0};
     mr_grammar *g = NULL;
     mr_err err = {0};
-    mr_status s = mr_grammar_schema_to_gbnf((mr_str){(const char *)data, size}, "root", &text, &err);
+    mr_status s = mr_grammar_schema_to_gbnf((mr_str){(const char *)data, size}, false, "root", &text, &err);
     MR_ASSERT(s == MR_OK || (err.status >= MR_E_INVALID && err.status <= MR_E_NO_MEMORY && err.text[0]));
     if (s == MR_OK) {
         s = mr_grammar_parse((mr_str){text.data, text.len}, &g, &err);

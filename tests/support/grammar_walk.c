@@ -1,6 +1,7 @@
 /* tests/support/grammar_walk.c - runs grammars of JSON schemas, regular expressions and choices for a test in Python.
  * Each line of standard input is a request, and each line of standard output is its answer:
- *   {"schema": any, "texts": [...], "generate": n, "seed": n}, or instead of schema "regex": "..." or "choice": [...]
+ *   {"schema": any, "strict": bool, "texts": [...], "generate": n, "seed": n}, or instead of schema "regex": "..." or
+ *   "choice": [...]. A schema that is a string is the text of a schema.
  *   {"error": "..."} or {"gbnf": "...", "texts": [true if it is a whole text, ...], "generated": [...]}
  * "generate" asks for n texts of random allowed tokens; tokens that close a bracket or a string are drawn more often.
  * Usage: grammar_walk [VOCABULARY.gguf]; without a vocabulary, each byte is a token. */
@@ -109,8 +110,10 @@ static mr_status compile(const json_t *request, mr_grammar **out, mr_err *err) {
     json_array_foreach(choice, i, text) texts[i % 64] = text_of(text);
     if (choice)
         return mr_grammar_from_choice(texts, json_array_size(choice), out, err);
-    char *schema = json_dumps(json_object_get(request, "schema"), JSON_ENCODE_ANY);
-    mr_status status = mr_grammar_from_schema(mr_str_from(schema), out, err);
+    const json_t *given = json_object_get(request, "schema");
+    char *schema = json_is_string(given) ? mr_strdup(json_string_value(given)) : json_dumps(given, JSON_ENCODE_ANY);
+    bool strict = json_is_true(json_object_get(request, "strict"));
+    mr_status status = mr_grammar_from_schema(mr_str_from(schema), strict, out, err);
     free(schema);
     return status;
 }

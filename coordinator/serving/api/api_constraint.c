@@ -38,21 +38,21 @@ bool api_constrain(api_request *r, mr_str gbnf, const char *name, mr_api_error *
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_schema_text(api_request *r, mr_str text, const char *name, mr_api_error *e) {
+static bool constrain_to_schema_text(api_request *r, mr_str text, bool strict, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
-    mr_status status = mr_grammar_from_schema(text, &grammar, &err);
+    mr_status status = mr_grammar_from_schema(text, strict, &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
-static bool constrain_to_schema(api_request *r, const json_t *schema, const char *name, mr_api_error *e) {
+static bool constrain_to_schema(api_request *r, const json_t *schema, bool strict, const char *name, mr_api_error *e) {
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where a JSON schema is expected", name,
                                 schema ? mr_api_json_kind(schema) : "missing");
     char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text)
         return api_no_memory(e);
-    bool ok = constrain_to_schema_text(r, mr_str_from(text), name, e);
+    bool ok = constrain_to_schema_text(r, mr_str_from(text), strict, name, e);
     free(text);
     return ok;
 }
@@ -97,17 +97,18 @@ static bool constrain_to_choice(api_request *r, const char *name, mr_api_error *
 }
 
 static bool read_response_format(api_request *r, mr_api_error *e) {
-    const json_t *format = r->response_format;
+    const json_t *format = r->response_format, *described = json_object_get(format, "json_schema");
     const char *type = json_string_value(json_object_get(format, "type"));
     mr_str kind = mr_str_from(type ? type : "");
     if (mr_str_is(kind, "json_schema"))
-        return constrain_to_schema(r, json_object_get(json_object_get(format, "json_schema"), "schema"),
+        return constrain_to_schema(r, json_object_get(described, "schema"),
+                                   json_is_true(json_object_get(described, "strict")),
                                    "response_format.json_schema.schema", e);
     if (!mr_str_is(kind, "json_object"))
         return mr_api_error_set(e, 400, "invalid_value", "response_format.type",
                                 "response_format.type is none of text, json_object, json_schema");
     if (json_object_get(format, "schema"))
-        return constrain_to_schema(r, json_object_get(format, "schema"), "response_format.schema", e);
+        return constrain_to_schema(r, json_object_get(format, "schema"), false, "response_format.schema", e);
     return constrain_to_any_object(r, "response_format", e);
 }
 
@@ -139,14 +140,14 @@ static bool constrain(api_request *r, constraint which, const char *name, mr_api
     case GRAMMAR:
         return api_constrain(r, r->grammar_text, name, e);
     case SCHEMA:
-        return constrain_to_schema(r, r->json_schema, name, e);
+        return constrain_to_schema(r, r->json_schema, false, name, e);
     case FORMAT:
         return read_response_format(r, e);
     case GUIDED_JSON:
         if (json_is_string(r->guided_json))
             return constrain_to_schema_text(
-                r, (mr_str){json_string_value(r->guided_json), json_string_length(r->guided_json)}, name, e);
-        return constrain_to_schema(r, r->guided_json, name, e);
+                r, (mr_str){json_string_value(r->guided_json), json_string_length(r->guided_json)}, false, name, e);
+        return constrain_to_schema(r, r->guided_json, false, name, e);
     case REGEX:
         return constrain_to_regex(r, name, e);
     case CHOICE:

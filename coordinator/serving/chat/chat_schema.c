@@ -42,13 +42,16 @@ unsigned chat_value_type(const json_t *v) {
     return CHAT_TYPE_ANY;
 }
 
-/* The types by `type` (a name or a list), or by the values of enum or const; 0: the schema has none of these. */
+/* The types by `type` (a name or a list), or by the values of enum or const, and null by `nullable`; 0: the schema has
+ * none of these. */
 static unsigned types_here(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     const json_t *only = json_object_get(schema, "const");
     unsigned bits = 0;
     size_t i;
     json_t *v;
+    if (json_is_null(type))
+        type = NULL;
     json_array_foreach(type, i, v) bits |= type_named(json_string_value(v));
     if (json_is_string(type))
         bits = type_named(json_string_value(type));
@@ -56,14 +59,14 @@ static unsigned types_here(const json_t *schema) {
         json_array_foreach(values, i, v) bits |= chat_value_type(v);
     if (!type && only)
         bits = chat_value_type(only);
-    return bits;
+    return bits && json_is_true(json_object_get(schema, "nullable")) ? bits | CHAT_TYPE_NULL : bits;
 }
 
 unsigned chat_schema_types(const json_t *schema) {
     const json_t *any = json_object_get(schema, "anyOf"), *branch;
     unsigned bits = types_here(schema);
     size_t i;
-    if (!any)
+    if (!json_is_array(any))
         any = json_object_get(schema, "oneOf");
     json_array_foreach(any, i, branch) {
         unsigned of_branch = types_here(branch);

@@ -11,12 +11,14 @@
 #include "coordinator/serving/chat/chat_grammar.h"
 #include "coordinator/serving/chat/chat_schema.h"
 #include "coordinator/serving/schema/schema.h"
+#include "engine/base/log.h"
 
 typedef struct writer {
     gbnf_text g;     /* the root, and rules that refer to rules in `to` */
     mr_text_buf *to; /* rules of schemas, each of them complete */
     const chat_tool_calls *calls;
     const char *pattern; /* of one call */
+    bool strict;         /* of the tool whose rules are being written */
     bool needs_value;    /* rule value: text up to the end of a value */
     mr_err *err;
 } writer;
@@ -30,7 +32,7 @@ static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
     char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!text)
         return no_memory(w->err);
-    mr_status status = mr_grammar_schema_to_gbnf(mr_str_from(text), name, w->to, w->err);
+    mr_status status = mr_grammar_schema_to_gbnf(mr_str_from(text), w->strict, name, w->to, w->err);
     free(text);
     return status;
 }
@@ -75,72 +77,45 @@ static const char *list_field(const char *pattern) {
     return strpbrk(pattern, PAT_CALLS PAT_NAMED PAT_PYTHON);
 }
 
-static bool is_in(const char *word, const char *const *list) {
-    for (; *list; list++)
-        if (strcmp(word, *list) == 0)
-            return true;
-    return false;
-}
-
-/* Refuses keywords that are neither known here nor without meaning for values. */
-static mr_status check_keywords(const json_t *schema, const char *const *known, const char *where, mr_err *err) {
-    static const char *const SILENT[] = {"title", "description", "default",    "examples", "$schema",
-                                         "$id",   "$comment",    "deprecated", "readOnly", "writeOnly",
-                                         "$defs", "definitions", "strict",     NULL};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)schema, key, value) if (!is_in(key, known) && !is_in(key, SILENT)) return mr_err_set(
-        err, MR_E_UNSUPPORTED,
-        "%.100s: keyword \"%.60s\" cannot be honoured in the form in which this model calls tools", where, key);
-    return MR_OK;
-}
-
-static bool has_mark(const char *text, const char *mark, size_t n) {
-    return memmem(text, strlen(text), mark, n) != NULL;
-}
-
-/* A value that is text: any text up to the mark behind it, or one of the texts of enum or const. */
-static mr_status put_text_value(writer *w, const json_t *schema, const char *name, const char *mark) {
-    static const char *const KNOWN[] = {"type", "enum", "const", NULL};
-    const json_t *values = json_object_get(schema, "enum"), *only = json_object_get(schema, "const"), *v;
-    size_t n = pat_literal_bytes(mark), i;
-    mr_status status = check_keywords(schema, KNOWN, name, w->err);
-    if (status != MR_OK)
-        return status;
-    if (!values && !only) {
-        gbnf_put(&w->g, "value-0 ");
-        w->needs_value = true;
-        return MR_OK;
-    }
-    gbnf_put(&w->g, "( ");
-    for (i = 0; i < (only ? 1 : json_array_size(values)); i++) {
-        v = only ? only : json_array_get(values, i);
-        if (!json_is_string(v) || has_mark(json_string_value(v), mark, n))
-            return mr_err_set(w->err, MR_E_UNSUPPORTED,
-                              "%.100s: a value of its enum cannot be written in the form of this model", name);
-        gbnf_put(&w->g, i ? "| " : "");
-        if (json_string_length(v))
-            gbnf_literal(&w->g, (mr_str){json_string_value(v), json_string_length(v)});
-        else
-            gbnf_put(&w->g, "\"\" ");
-    }
-    gbnf_put(&w->g, ") ");
-    if (*w->pattern && strchr(w->pattern, PAT_LINES[0]))
-        gbnf_put(&w->g, "\"\\n\" ");
-    gbnf_literal(&w->g, (mr_str){mark, n});
-    return MR_OK;
-}
-
-/* A value that is JSON: the schema of the property, with the definitions that its references name. */
-static mr_status put_json_value(writer *w, const json_t *parameters, const json_t *schema, const char *rule,
-                                const char *mark) {
+/* The schema of a property with the definitions that its references name, a new reference; NULL: no memory. */
+static json_t *with_definitions(const json_t *parameters, const json_t *schema) {
     static const char *const DEFINITIONS[] = {"$defs", "definitions"};
     json_t *own = json_is_object(schema) ? json_copy((json_t *)schema) : json_incref((json_t *)schema);
-    bool ok = own != NULL;
-    for (int i = 0; ok && i < 2 && json_is_object(schema); i++)
-        if (json_object_get(parameters, DEFINITIONS[i]))
-            ok = json_object_set(own, DEFINITIONS[i], json_object_get(parameters, DEFINITIONS[i])) == 0;
-    mr_status status = ok ? add_schema(w, own, rule) : no_memory(w->err);
+    for (int i = 0; own && i < 2 && json_is_object(schema); i++) {
+        json_t *definitions = json_object_get(parameters, DEFINITIONS[i]);
+        if (definitions && json_object_set(own, DEFINITIONS[i], definitions) != 0) {
+            json_decref(own);
+            return NULL;
+        }
+    }
+    return own;
+}
+
+/* A value that is text, up to the mark behind it. */
+static mr_status put_text_value(writer *w, const json_t *parameters, const json_t *schema, const char *rule,
+                                const char *mark) {
+    json_t *own = with_definitions(parameters, schema);
+    char *text = own ? json_dumps(own, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    const mr_schema_text desc = {.json_schema = mr_str_from(text ? text : ""),
+                                 .strict = w->strict,
+                                 .name = rule,
+                                 .lead = mr_str_from(strchr(w->pattern, PAT_LINES[0]) ? "\n" : ""),
+                                 .mark = {mark, pat_literal_bytes(mark)}};
+    bool is_any = false;
+    mr_status status = text ? mr_grammar_text_to_gbnf(&desc, w->to, &is_any, w->err) : no_memory(w->err);
+    free(text);
+    json_decref(own);
+    w->needs_value = w->needs_value || is_any;
+    gbnf_put(&w->g, is_any ? "value-0" : rule);
+    gbnf_put(&w->g, " ");
+    return status;
+}
+
+/* A value that is JSON. */
+static mr_status put_json_value(writer *w, const json_t *parameters, const json_t *schema, const char *rule,
+                                const char *mark) {
+    json_t *own = with_definitions(parameters, schema);
+    mr_status status = own ? add_schema(w, own, rule) : no_memory(w->err);
     json_decref(own);
     gbnf_put(&w->g, rule);
     gbnf_put(&w->g, strchr(w->pattern, PAT_LINES[0]) ? " \"\\n\" " : " ");
@@ -169,8 +144,8 @@ static void put_types(writer *w, unsigned types) {
 
 /* Whether a value of the schema is written as text, not as JSON. */
 static bool is_text_schema(const json_t *schema) {
-    return chat_schema_types(schema) == CHAT_TYPE_STRING && !json_object_get(schema, "anyOf") &&
-           !json_object_get(schema, "oneOf");
+    return chat_schema_types(schema) == CHAT_TYPE_STRING && !json_is_array(json_object_get(schema, "anyOf")) &&
+           !json_is_array(json_object_get(schema, "oneOf"));
 }
 
 static bool is_required(const json_t *parameters, const char *name) {
@@ -207,18 +182,53 @@ static mr_status put_property(writer *w, const json_t *parameters, const char *n
             continue;
         if (p[-1] == PAT_LINES[0])
             gbnf_put(&w->g, "\"\\n\" ");
-        status = is_text ? put_text_value(w, schema, name, p) : put_json_value(w, parameters, schema, rule, p);
+        status =
+            is_text ? put_text_value(w, parameters, schema, rule, p) : put_json_value(w, parameters, schema, rule, p);
         p += pat_literal_bytes(p);
     }
     return status;
 }
 
-static const char *const OBJECT_KEYWORDS[] = {"type", "properties", "required", "additionalProperties", NULL};
+/* Refuses keywords of the parameters that the form cannot honour if the tool is strict. */
+static mr_status check_parameters(const writer *w, const json_t *parameters) {
+    static const char *const KNOWN[] = {"type", "properties", "required", "additionalProperties",
+                                        "unevaluatedProperties"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)parameters, key, value) {
+        bool is_known = false;
+        for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++)
+            is_known = is_known || strcmp(key, KNOWN[i]) == 0;
+        if (!is_known && w->strict)
+            return mr_err_set(
+                w->err, MR_E_UNSUPPORTED,
+                "parameters: keyword \"%.60s\" cannot be honoured in the form in which this model calls tools", key);
+        if (!is_known)
+            mr_log_write(MR_LOG_DEBUG, "schema",
+                         "keyword \"%.60s\" of parameters is not honoured in this form of calls", key);
+    }
+    return MR_OK;
+}
+
+/* The parameters of a tool as one object with properties, and with its definitions. */
+static mr_status merge_parameters(const writer *w, const json_t *tool, json_t **out) {
+    static const char *const DEFINITIONS[] = {"$defs", "definitions"};
+    const json_t *parameters = json_object_get(tool, "parameters");
+    mr_status status = mr_schema_merged(json_is_object(parameters) ? parameters : json_true(), w->strict, out, w->err);
+    if (status == MR_OK)
+        status = check_parameters(w, *out);
+    for (size_t i = 0; status == MR_OK && i < sizeof DEFINITIONS / sizeof DEFINITIONS[0]; i++) {
+        json_t *definitions = json_object_get(parameters, DEFINITIONS[i]);
+        if (definitions && json_object_set(*out, DEFINITIONS[i], definitions) != 0)
+            status = no_memory(w->err);
+    }
+    return status;
+}
 
 /* Arguments in tags, in the order of the schema. */
 static mr_status put_properties(writer *w, const json_t *tool, int number) {
-    const json_t *parameters = json_object_get(tool, "parameters");
-    mr_status status = check_keywords(parameters, OBJECT_KEYWORDS, "parameters", w->err);
+    json_t *parameters = NULL;
+    mr_status status = merge_parameters(w, tool, &parameters);
     const char *name;
     json_t *schema;
     int at = 0;
@@ -227,14 +237,17 @@ static mr_status put_properties(writer *w, const json_t *tool, int number) {
         bool must = is_required(parameters, name);
         if (status != MR_OK)
             break;
-        if (strpbrk(name, "<>\"\n") || !*name)
-            return mr_err_set(w->err, MR_E_UNSUPPORTED,
-                              "the name of property \"%.60s\" cannot be written in the form of this model", name);
+        if (strpbrk(name, "<>\"\n") || !*name) {
+            status = mr_err_set(w->err, MR_E_UNSUPPORTED,
+                                "the name of property \"%.60s\" cannot be written in the form of this model", name);
+            break;
+        }
         snprintf(rule, sizeof rule, "args%dx%d", number, at++);
         gbnf_put(&w->g, must ? "" : "( ");
         status = put_property(w, parameters, name, rule);
         gbnf_put(&w->g, must ? "" : ")? ");
     }
+    json_decref(parameters);
     return status;
 }
 
@@ -255,7 +268,7 @@ static mr_status put_keyed_argument(writer *w, const json_t *parameters, const c
         status = put_json_value(w, parameters, schema, value, "");
     } else {
         gbnf_literal(&w->g, mr_str_from(GEMMA_QUOTE));
-        status = put_text_value(w, schema, name, GEMMA_QUOTE);
+        status = put_text_value(w, parameters, schema, value, GEMMA_QUOTE);
     }
     gbnf_put(&w->g, "\n");
     return status;
@@ -264,13 +277,13 @@ static mr_status put_keyed_argument(writer *w, const json_t *parameters, const c
 /* Arguments with commas in between, in the order of the schema. Rule argsIxK is argument K; firstIxK are the arguments
  * from K on where none is written yet, and restIxK where one is. */
 static mr_status put_keyed(writer *w, const json_t *tool, int number) {
-    const json_t *parameters = json_object_get(tool, "parameters");
+    json_t *parameters = NULL;
     mr_text_buf rules = {0};
     const gbnf_text present = w->g;
     const char *name, *comma = strchr(w->pattern, PAT_PYTHON[0]) ? ", " : ",";
     json_t *schema;
     int at = 0;
-    mr_status status = check_keywords(parameters, OBJECT_KEYWORDS, "parameters", w->err);
+    mr_status status = merge_parameters(w, tool, &parameters);
     w->g = (gbnf_text){.buf = &rules};
     json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
         char rule[40];
@@ -288,6 +301,7 @@ static mr_status put_keyed(writer *w, const json_t *tool, int number) {
     gbnf_putf(&w->g, "rest%dx%d ::= \"\"\nfirst%dx%d ::= \"\"\n", number, at, number, at);
     bool failed = w->g.failed || !mr_text_buf_append(w->to, rules.data ? rules.data : "", rules.len);
     mr_text_buf_deinit(&rules);
+    json_decref(parameters);
     w->g = present;
     gbnf_putf(&w->g, "first%dx0 ", number);
     return status == MR_OK && failed ? no_memory(w->err) : status;
@@ -400,8 +414,10 @@ static mr_status put_calls(writer *w, const mr_chat_tools_desc *d) {
             status = mr_err_set(w->err, MR_E_INVALID,
                                 "the name of tool %zu is not 1 to %d letters, digits, _, -, ., / and :", i,
                                 CHAT_MAX_NAME_BYTES);
-        else
+        else {
+            w->strict = json_is_true(json_object_get(function, "strict"));
             status = put_call(w, function, name, (int)i);
+        }
         gbnf_putf(&names, n++ ? " | call%d" : "call%d", (int)i);
     }
     if (status == MR_OK && !n)

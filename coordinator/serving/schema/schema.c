@@ -8,6 +8,7 @@
 
 #include "coordinator/serving/schema/json_rules.h"
 #include "coordinator/serving/schema/schema_internal.h"
+#include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/gbnf.h"
 #include "engine/grammar/grammar.h"
@@ -15,9 +16,10 @@
 #include "engine/text/utf8.h"
 
 enum {
-    MAX_ONE_OF = 128,   /* alternatives of one oneOf; every pair is compared */
-    MAX_WORK = 1 << 24, /* comparisons of values: a few tenths of a second */
-    MAX_MERGED = 1024,  /* merged schemas; each new one is compared with all earlier ones */
+    MAX_ONE_OF = 128,    /* alternatives of one oneOf; every pair is compared */
+    MAX_WORK = 1 << 24,  /* comparisons of values: a few tenths of a second */
+    INTEGER_DIGITS = 19, /* of the largest integer of 64 bits */
+    MAX_MERGED = 1024,   /* merged schemas; each new one is compared with all earlier ones */
 };
 
 mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) {
@@ -34,6 +36,28 @@ mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) 
 static const char *path_of(const schema_writer *w) {
     const char *path = w->n_rules ? w->rules[w->now].path : "";
     return path[0] ? path : "/";
+}
+
+bool schema_widen(schema_writer *w, const char *keyword, const char *why) {
+    if (w->strict)
+        schema_refuse(w, keyword, why);
+    else
+        mr_log_write(MR_LOG_DEBUG, "schema", "keyword \"%s\" at %s is not honoured: %s", keyword, path_of(w), why);
+    return w->status == MR_OK;
+}
+
+void schema_note(schema_writer *w, const char *keyword, const char *why) {
+    mr_log_write(MR_LOG_DEBUG, "schema", "keyword \"%s\" at %s has no effect: %s", keyword, path_of(w), why);
+}
+
+bool schema_can_go_on(schema_writer *w) {
+    if (w->status == MR_OK && !text_sets_recover(&w->texts)) {
+        if (w->texts.problem == TEXT_NO_MEMORY)
+            schema_no_memory(w);
+        else
+            schema_fail(w, MR_E_TOO_LONG, "schema: it takes too long to compile");
+    }
+    return w->status == MR_OK;
 }
 
 mr_status schema_refuse(schema_writer *w, const char *keyword, const char *why) {
@@ -74,6 +98,11 @@ void schema_put(schema_writer *w, mr_text_buf *buf, const char *fmt, ...) {
     va_end(args);
     MR_ASSERT(n >= 0 && n < (int)sizeof text);
     append(w, buf, text, (size_t)n);
+}
+
+void schema_put_bytes(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
+    if (bytes.len)
+        append(w, buf, bytes.data, bytes.len);
 }
 
 void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes) {
@@ -132,7 +161,7 @@ size_t schema_rule_of(schema_writer *w, json_t *schema, bool merged, const char 
     return w->n_rules++;
 }
 
-static bool has_type(const json_t *types, const char *name) {
+bool schema_has_type(const json_t *types, const char *name) {
     size_t i;
     json_t *t;
     json_array_foreach(types, i, t) {
@@ -145,41 +174,119 @@ static bool has_type(const json_t *types, const char *name) {
 static bool value_has_type(const json_t *types, const json_t *value) {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
-        return has_type(types, "object");
+        return schema_has_type(types, "object");
     case JSON_ARRAY:
-        return has_type(types, "array");
+        return schema_has_type(types, "array");
     case JSON_STRING:
-        return has_type(types, "string");
+        return schema_has_type(types, "string");
     case JSON_INTEGER:
-        return has_type(types, "integer") || has_type(types, "number");
+        return schema_has_type(types, "integer") || schema_has_type(types, "number");
     case JSON_REAL:
-        return has_type(types, "number");
+        return schema_has_type(types, "number");
     case JSON_NULL:
-        return has_type(types, "null");
+        return schema_has_type(types, "null");
     default:
-        return has_type(types, "boolean");
+        return schema_has_type(types, "boolean");
+    }
+}
+
+/* Whether the number of parts of a value lies between two keywords. */
+static bool count_fits(const json_t *keywords, const char *min, const char *max, size_t n) {
+    const json_t *low = json_object_get(keywords, min), *high = json_object_get(keywords, max);
+    return (!low || (double)n >= json_number_value(low)) && (!high || (double)n <= json_number_value(high));
+}
+
+static bool has_required(const json_t *keywords, const json_t *object) {
+    size_t i;
+    json_t *name;
+    json_array_foreach(json_object_get(keywords, "required"), i, name) {
+        if (!json_object_get(object, json_string_value(name)))
+            return false;
+    }
+    return true;
+}
+
+/* Whether a value fits one of the schemas of "not". */
+static bool is_excepted(schema_writer *w, const json_t *keywords, const json_t *value) {
+    size_t i;
+    json_t *schema;
+    json_array_foreach(json_object_get(keywords, "not"), i, schema) {
+        schema_all all = {0};
+        bool fits = schema_flatten(w, schema, &all) == MR_OK && !all.never && json_array_size(all.choices) == 0;
+        const json_t *values = json_object_get(all.keywords, "enum"), *v;
+        bool listed = !values;
+        size_t k;
+        json_array_foreach(values, k, v) listed = listed || json_equal(v, (json_t *)value);
+        json_object_del(all.keywords, "not"); /* a "not" inside a "not" */
+        fits = fits && listed && schema_value_fits(w, all.keywords, value);
+        schema_all_deinit(&all);
+        if (fits)
+            return true;
+    }
+    return false;
+}
+
+bool schema_value_fits(schema_writer *w, const json_t *keywords, const json_t *value) {
+    if (!value_has_type(json_object_get(keywords, "type"), value) ||
+        (!json_is_string(value) && is_excepted(w, keywords, value)))
+        return false;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return count_fits(keywords, "minProperties", "maxProperties", json_object_size(value)) &&
+               has_required(keywords, value);
+    case JSON_ARRAY:
+        return count_fits(keywords, "minItems", "maxItems", json_array_size(value));
+    case JSON_STRING: {
+        text_set set = schema_string_set(w, keywords).all;
+        return set == TEXT_ALL ||
+               (schema_can_go_on(w) &&
+                text_has(&w->texts, set, (mr_str){json_string_value(value), json_string_length(value)}));
+    }
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return schema_number_fits(w, keywords, value);
+    default:
+        return true;
     }
 }
 
 static void write_enum(schema_writer *w, json_t *all) {
-    const char *key;
     json_t *value;
     size_t i, n = 0;
-    json_object_foreach(all, key, value) {
-        if (strcmp(key, "enum") != 0 && strcmp(key, "type") != 0) {
-            schema_refuse(w, key, "it stands beside \"enum\" or \"const\"");
-            return;
-        }
-    }
-    const json_t *types = json_object_get(all, "type");
+    bool alone = json_object_size(all) == 1;
     json_array_foreach(json_object_get(all, "enum"), i, value) {
-        if (!value_has_type(types, value))
+        if (!alone && !schema_value_fits(w, all, value))
             continue;
-        schema_put(w, &w->body, "%s", n++ ? " | " : "");
+        schema_put(w, &w->body, "%s", n++ ? "| " : "");
         schema_put_value(w, &w->body, value);
+        schema_put(w, &w->body, " ");
     }
     if (n == 0)
-        schema_put(w, &w->body, "[]");
+        schema_put(w, &w->body, "[] ");
+}
+
+/* "not" is honoured for strings. Widens if it may concern other types. */
+static void check_not(schema_writer *w, const json_t *all, const json_t *types) {
+    static const char *const others[] = {"null", "boolean", "number", "array", "object"};
+    size_t i;
+    json_t *schema;
+    json_array_foreach(json_object_get(all, "not"), i, schema) {
+        schema_all inner = {0};
+        bool concerns = false;
+        schema_flatten(w, schema, &inner);
+        const json_t *its = json_object_get(inner.keywords, "type"), *values = json_object_get(inner.keywords, "enum"),
+                     *v;
+        bool strings = values != NULL;
+        size_t k;
+        json_array_foreach(values, k, v) strings = strings && json_is_string(v);
+        for (k = 0; k < sizeof others / sizeof *others && !inner.never && !strings; k++) {
+            bool integers = k == 2 && schema_has_type(types, "integer") && schema_has_type(its, "integer");
+            concerns = concerns || integers || (schema_has_type(types, others[k]) && schema_has_type(its, others[k]));
+        }
+        schema_all_deinit(&inner);
+        if (concerns)
+            schema_widen(w, "not", "supported for strings only");
+    }
 }
 
 /* Writes one alternative for each type that the keywords allow. */
@@ -195,22 +302,23 @@ static void write_types(schema_writer *w, json_t *all) {
         write_enum(w, all);
         return;
     }
+    check_not(w, all, types);
     for (size_t i = 0; i < 2; i++)
-        if (has_type(types, simple[i][0]))
+        if (schema_has_type(types, simple[i][0]))
             schema_put(w, &w->body, "%s%s", n++ ? " | " : "", simple[i][1]);
-    if (has_type(types, "number") || has_type(types, "integer")) {
+    if (schema_has_type(types, "number") || schema_has_type(types, "integer")) {
         schema_put(w, &w->body, "%s", n++ ? " | " : "");
-        schema_write_number(w, all, !has_type(types, "number"));
+        schema_write_number(w, all, !schema_has_type(types, "number"));
     }
-    if (has_type(types, "string")) {
+    if (schema_has_type(types, "string")) {
         schema_put(w, &w->body, "%s", n++ ? " | " : "");
         schema_write_string(w, all);
     }
-    if (has_type(types, "array")) {
+    if (schema_has_type(types, "array")) {
         schema_put(w, &w->body, "%s", n++ ? " | " : "");
         schema_write_array(w, all);
     }
-    if (has_type(types, "object")) {
+    if (schema_has_type(types, "object")) {
         schema_put(w, &w->body, "%s", n++ ? " | " : "");
         schema_write_object(w, all);
     }
@@ -218,12 +326,13 @@ static void write_types(schema_writer *w, json_t *all) {
         schema_put(w, &w->body, "[]");
 }
 
-/* Refuses a oneOf whose alternatives are not provably disjoint, because a grammar cannot exclude a value that is valid
- * for two alternatives. */
+/* A oneOf whose alternatives are not provably disjoint cannot be honoured, because a grammar cannot exclude a value
+ * that is valid for two alternatives. */
 static void check_one_of(schema_writer *w, json_t *of) {
     size_t n = json_array_size(of);
+    char why[200] = "";
     if (n > MAX_ONE_OF) {
-        schema_refuse(w, "oneOf", "too many alternatives");
+        schema_widen(w, "oneOf", "too many alternatives");
         return;
     }
     schema_all *all = mr_alloc_array(n, sizeof *all);
@@ -234,15 +343,17 @@ static void check_one_of(schema_writer *w, json_t *of) {
     for (size_t i = 0; i < n && w->status == MR_OK; i++)
         schema_flatten(w, json_array_get(of, i), &all[i]);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = i + 1; k < n && w->status == MR_OK; k++)
+        for (size_t k = i + 1; k < n && w->status == MR_OK && !*why; k++)
             if (!schema_disjoint(w, &all[i], &all[k]))
-                schema_fail(w, MR_E_UNSUPPORTED,
-                            "schema: keyword \"oneOf\" at %s: alternatives %zu and %zu may both match; hint: give them "
-                            "different types or a required property with different constants, or use anyOf",
-                            path_of(w), i, k);
+                snprintf(why, sizeof why,
+                         "alternatives %zu and %zu may both match; hint: give them different types or a required "
+                         "property with different constants, or use anyOf",
+                         i, k);
     for (size_t i = 0; i < n; i++)
         schema_all_deinit(&all[i]);
     mr_free(all);
+    if (*why && w->status == MR_OK)
+        schema_widen(w, "oneOf", why);
 }
 
 /* Writes an alternative for each schema of the first choice. Each is merged with the keywords and the other choices. */
@@ -296,42 +407,123 @@ static void write_rule(schema_writer *w) {
     schema_put(w, w->out, "\n");
 }
 
-mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, const char *name, mr_text_buf *out, mr_err *err) {
-    schema_writer w = {.name = name, .out = out, .err = err};
-    size_t len = out->len;
+/* Reads JSON. Integers beyond 64 bits become real numbers. */
+static json_t *read_json(schema_writer *w, mr_str json, json_error_t *out_why) {
+    const size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
+    json_t *v = json_loadb(json.data ? json.data : "", json.len, flags, out_why);
+    if (v || json_error_code(out_why) != json_error_numeric_overflow)
+        return v;
+    mr_text_buf text = {0};
+    bool in_string = false, ok = true;
+    for (size_t at = 0, n = 1; at < json.len && ok; at += n, n = 1) {
+        const char *c = json.data + at;
+        in_string = in_string != (*c == '"');
+        if (in_string && *c == '\\')
+            n = 2;
+        while (!in_string && at + n <= json.len && strchr("0123456789", c[n - 1]) && c[n - 1])
+            n++;
+        n -= n > 1 && !in_string;
+        bool is_whole = !in_string && n >= INTEGER_DIGITS && (at == 0 || !strchr(".eE+", c[-1])) &&
+                        (at + n == json.len || !strchr(".eE", c[n]));
+        ok = mr_text_buf_append(&text, c, n) && (!is_whole || mr_text_buf_append(&text, ".0", 2));
+    }
+    if (ok)
+        v = json_loadb(text.data, text.len, flags, out_why);
+    else
+        schema_no_memory(w);
+    mr_text_buf_deinit(&text);
+    return v;
+}
+
+static mr_status open_writer(schema_writer *w, mr_str json_schema) {
     json_error_t why;
-    char prefix[80];
     if (json_schema.len > MR_GRAMMAR_MAX_SCHEMA_BYTES)
-        return mr_err_set(err, MR_E_TOO_LONG, "a schema of %zu bytes; at most %d are allowed", json_schema.len,
-                          MR_GRAMMAR_MAX_SCHEMA_BYTES);
-    if (strlen(name) > 64)
-        return mr_err_set(err, MR_E_INVALID, "the name of a schema's rules is longer than 64 bytes");
-    w.root = json_loadb(json_schema.data ? json_schema.data : "", json_schema.len,
-                        JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
-    if (!w.root)
-        return mr_err_set(err, MR_E_FORMAT, "schema: no JSON: line %d: %s", why.line, why.text);
+        return schema_fail(w, MR_E_TOO_LONG, "a schema of %zu bytes; at most %d are allowed", json_schema.len,
+                           MR_GRAMMAR_MAX_SCHEMA_BYTES);
+    if (strlen(w->name) > 64)
+        return schema_fail(w, MR_E_INVALID, "the name of a schema's rules is longer than 64 bytes");
+    if (!text_sets_init(&w->texts))
+        return schema_no_memory(w);
+    w->root = read_json(w, json_schema, &why);
+    if (!w->root && w->status == MR_OK)
+        return schema_fail(w, MR_E_FORMAT, "schema: no JSON: line %d: %s", why.line, why.text);
+    schema_rule_of(w, w->root, false, NULL, -1);
+    return w->status;
+}
+
+static void close_writer(schema_writer *w) {
+    for (size_t i = 0; i < w->n_rules; i++)
+        json_decref(w->rules[i].schema);
+    json_decref(w->root);
+    text_sets_deinit(&w->texts);
+    mr_text_buf_deinit(&w->body);
+    mr_text_buf_deinit(&w->number);
+    mr_free(w->rules);
+}
+
+/* Takes what a failed writer has appended back. */
+static mr_status end_rules(const schema_writer *w, size_t len) {
+    if (w->status && w->out->data)
+        w->out->data[w->out->len = len] = 0;
+    return w->status;
+}
+
+mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, bool strict, const char *name, mr_text_buf *out, mr_err *err) {
+    schema_writer w = {.name = name, .strict = strict, .out = out, .err = err};
+    size_t len = out->len;
+    char prefix[80];
+    open_writer(&w, json_schema);
     /* Rule 0 has the name of the schema. References to the whole schema use the name with "-0", which is added
      * below. */
-    schema_rule_of(&w, w.root, false, NULL, -1);
     for (w.now = 0; w.now < w.n_rules && w.status == MR_OK; w.now++)
         write_rule(&w);
     schema_put(&w, out, "%s-0 ::= %s\n", name, name);
     snprintf(prefix, sizeof prefix, "%s-", name);
     if (w.status == MR_OK)
         w.status = json_rules_write(prefix, out, err);
-    for (size_t i = 0; i < w.n_rules; i++)
-        json_decref(w.rules[i].schema);
-    json_decref(w.root);
-    mr_text_buf_deinit(&w.body);
-    mr_free(w.rules);
-    if (w.status && out->data)
-        out->data[out->len = len] = 0;
+    close_writer(&w);
+    return end_rules(&w, len);
+}
+
+mr_status mr_grammar_text_to_gbnf(const mr_schema_text *t, mr_text_buf *out, bool *out_any, mr_err *err) {
+    schema_writer w = {.name = t->name, .strict = t->strict, .out = out, .err = err};
+    size_t len = out->len;
+    schema_all all = {0};
+    if (open_writer(&w, t->json_schema) == MR_OK && schema_flatten(&w, w.root, &all) == MR_OK) {
+        if (json_array_size(all.choices))
+            schema_widen(&w, "anyOf", "it cannot be honoured in the form in which this model calls tools");
+        if (all.never)
+            schema_put(&w, &w.body, "[] ");
+        *out_any = !all.never && !schema_write_bare(&w, all.keywords, t->lead, t->mark);
+        if (!*out_any) {
+            schema_put(&w, out, "%s ::= ", t->name);
+            schema_put_bytes(&w, out, (mr_str){w.body.data, w.body.len});
+            schema_put(&w, out, "\n");
+        }
+    }
+    schema_all_deinit(&all);
+    close_writer(&w);
+    return end_rules(&w, len);
+}
+
+mr_status mr_schema_merged(const json_t *schema, bool strict, json_t **out, mr_err *err) {
+    schema_writer w = {.name = "", .strict = strict, .err = err};
+    schema_all all = {0};
+    w.root = json_incref((json_t *)schema);
+    if (schema_flatten(&w, w.root, &all) == MR_OK) {
+        if (json_array_size(all.choices))
+            schema_widen(&w, "anyOf", "it cannot be honoured in the form in which this model calls tools");
+        if (w.status == MR_OK)
+            *out = json_incref(all.keywords);
+    }
+    schema_all_deinit(&all);
+    close_writer(&w);
     return w.status;
 }
 
-mr_status mr_grammar_from_schema(mr_str json_schema, mr_grammar **out, mr_err *err) {
+mr_status mr_grammar_from_schema(mr_str json_schema, bool strict, mr_grammar **out, mr_err *err) {
     mr_text_buf text = {0};
-    mr_status s = mr_grammar_schema_to_gbnf(json_schema, "root", &text, err);
+    mr_status s = mr_grammar_schema_to_gbnf(json_schema, strict, "root", &text, err);
     if (s == MR_OK)
         s = mr_grammar_parse((mr_str){text.data, text.len}, out, err);
     mr_text_buf_deinit(&text);

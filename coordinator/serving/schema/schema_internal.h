@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "coordinator/serving/schema/text_set.h"
 #include "engine/base/status.h"
 #include "engine/base/str.h"
 #include "engine/text/buffers.h"
@@ -21,7 +22,11 @@ enum {
     SCHEMA_MAX_PARTS = 256,    /* schemas that are merged into one (allOf, $ref) */
     SCHEMA_MAX_OPTIONAL = 200, /* optional properties in a row: each adds a state to the automaton at that place */
     SCHEMA_MAX_ITEMS = 256,    /* schemas in prefixItems */
+    SCHEMA_MAX_WRITTEN = 64,   /* sets of texts that are used again */
 };
+
+/* How texts are written: inside the quotes of a JSON string, or as they are. */
+typedef enum text_form { TEXT_JSON, TEXT_BARE } text_form;
 
 typedef struct schema_rule {
     json_t *schema;
@@ -31,17 +36,33 @@ typedef struct schema_rule {
 
 typedef struct schema_writer {
     const char *name;
+    bool strict; /* a keyword that cannot be honoured is an error */
     json_t *root;
-    mr_text_buf *out; /* complete rules */
-    mr_text_buf body; /* right-hand side of the rule that is being written */
+    mr_text_buf *out;   /* complete rules */
+    mr_text_buf body;   /* right-hand side of the rule that is being written */
+    mr_text_buf number; /* of numbers between bounds, as a regular expression */
     schema_rule *rules;
     size_t n_rules, cap_rules, n_merged;
     size_t now;    /* index of the rule that is being written */
     uint64_t work; /* comparisons of values so far */
+    text_sets texts;
+    size_t n_automata;
+    struct {
+        text_set set;
+        size_t id;                 /* of the automaton */
+    } written[SCHEMA_MAX_WRITTEN]; /* JSON strings */
+    size_t n_written;
     mr_status status;
     mr_err *err;
 } schema_writer;
 
+/* A keyword limits values and cannot be honoured: an error that names it if the schema is strict, else a line in the
+ * log. Returns whether to go on without the keyword. */
+bool schema_widen(schema_writer *w, const char *keyword, const char *why);
+/* A line in the log about a keyword that does not limit values. */
+void schema_note(schema_writer *w, const char *keyword, const char *why);
+/* Whether sets of texts can go on being made: begins the work for another one. Else an error. */
+bool schema_can_go_on(schema_writer *w);
 /* Record an error about a keyword. The text begins with the path of the rule that is being written. */
 mr_status schema_refuse(schema_writer *w, const char *keyword, const char *why);
 mr_status schema_bad_type(schema_writer *w, const char *keyword, const char *wanted);
@@ -51,6 +72,7 @@ bool schema_spend(schema_writer *w, size_t a, size_t b);
 mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) MR_PRINTF(3, 4);
 
 void schema_put(schema_writer *w, mr_text_buf *buf, const char *fmt, ...) MR_PRINTF(3, 4);
+void schema_put_bytes(schema_writer *w, mr_text_buf *buf, mr_str bytes);
 /* Appends the bytes as a GBNF literal. */
 void schema_put_literal(schema_writer *w, mr_text_buf *buf, mr_str bytes);
 /* Appends the compact JSON text of a value as a GBNF literal. */
@@ -59,6 +81,16 @@ void schema_put_value(schema_writer *w, mr_text_buf *buf, const json_t *value);
 /* Returns the index of the rule of a subschema, and adds the rule to the list if it is new. The path of the rule is
  * that of the current rule, then key, then index (unless negative). */
 size_t schema_rule_of(schema_writer *w, json_t *schema, bool merged, const char *key, long index);
+
+/* schema_keywords.c: the names of the types. */
+enum { SCHEMA_N_TYPES = 7 };
+extern const char *const schema_types[SCHEMA_N_TYPES];
+bool schema_is(const json_t *value);
+/* Whether the value is a type or a list of types. */
+bool schema_are_types(const json_t *value);
+/* Whether a keyword applies: it is no annotation and not null. Records an error if its value is of a wrong type, or if
+ * the schema is strict and the keyword cannot be honoured. */
+bool schema_check_keyword(schema_writer *w, const char *name, json_t *value);
 
 /* A schema with all that it refers to, merged. keywords has no $ref, allOf, anyOf, oneOf and const, and its type is a
  * list. */
@@ -71,6 +103,9 @@ typedef struct schema_all {
 /* schema_merge.c */
 mr_status schema_flatten(schema_writer *w, json_t *schema, schema_all *out);
 void schema_all_deinit(schema_all *a);
+/* The schema of the values that are valid for a and for b. NULL stands for the schema `true`. Returns a new
+ * reference. */
+json_t *schema_both(json_t *a, json_t *b);
 /* Whether no value is valid for both schemas. Returns false if this cannot be proved. */
 bool schema_disjoint(schema_writer *w, const schema_all *a, const schema_all *b);
 
@@ -79,18 +114,30 @@ void schema_write_object(schema_writer *w, const json_t *keywords);
 void schema_write_array(schema_writer *w, const json_t *keywords);
 void schema_write_string(schema_writer *w, const json_t *keywords);
 void schema_write_number(schema_writer *w, const json_t *keywords, bool integer);
-/* schema_keys.c: appends the characters of any key except n names, without quotes. The key has no escapes. */
-void schema_write_other_keys(schema_writer *w, mr_text_buf *buf, const mr_str *names, size_t n);
 
-/* schema_regex.c: appends the texts that a regular expression matches. any: the name of the rule of one character of a
- * JSON string. The texts are then escaped as in JSON, and the expression may match anywhere in the string. any NULL:
- * the texts are not escaped, and the expression matches the whole text. out_lengths: the shortest and the longest text,
- * in characters; UINT32_MAX: unbounded. Returns false for an unsupported expression; out_why then names the unsupported
- * construct. */
-typedef struct schema_lengths {
-    uint32_t min, max;
-} schema_lengths;
-bool schema_write_regex(mr_str pattern, const char *any, mr_text_buf *out, schema_lengths *out_lengths,
-                        const char **out_why);
+/* schema_string.c */
+typedef struct schema_strings {
+    text_set all;                                             /* what all keywords of strings allow together */
+    text_set loose;                                           /* without the lengths of parts of the format */
+    text_set without_most, without_lengths, pattern, lengths; /* what some of the keywords allow */
+} schema_strings;
+schema_strings schema_string_set(schema_writer *w, const json_t *keywords);
+/* The constants of an enum that are strings. */
+text_set schema_constants(schema_writer *w, const json_t *values);
+/* Appends the strings without quotes, up to and with the first mark. lead: stands between text and mark. Returns false,
+ * and appends nothing, if any text is allowed. */
+bool schema_write_bare(schema_writer *w, const json_t *keywords, mr_str lead, mr_str mark);
+
+/* schema_number.c: whether a number fits the bounds and multiples. */
+bool schema_number_fits(schema_writer *w, const json_t *keywords, const json_t *value);
+
+/* schema.c. types NULL: all types. */
+bool schema_has_type(const json_t *types, const char *name);
+/* Whether a constant fits the keywords. Of the keywords of objects and arrays only the numbers of parts count. */
+bool schema_value_fits(schema_writer *w, const json_t *keywords, const json_t *value);
+
+/* schema_text.c: appends the texts of a set, and then `end` in GBNF. Returns false, and appends nothing, on failure of
+ * the writer or of its sets of texts. */
+bool schema_write_set(schema_writer *w, mr_text_buf *buf, text_set set, text_form form, const char *end);
 
 #endif

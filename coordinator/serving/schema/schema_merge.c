@@ -7,167 +7,6 @@
 #include "coordinator/serving/schema/schema_internal.h"
 #include "engine/text/utf8.h"
 
-typedef enum keyword_kind {
-    KEY_NOTE, /* an annotation: does not change which values are valid */
-    KEY_STRING,
-    KEY_NUMBER,
-    KEY_COUNT, /* an integer >= 0 */
-    KEY_LIST,
-    KEY_SCHEMAS, /* a list of at least one schema */
-    KEY_SCHEMA,
-    KEY_SCHEMA_OR_LIST,
-    KEY_OBJECT,
-    KEY_TYPES,
-    KEY_ANY,
-    KEY_BOOLEAN,
-} keyword_kind;
-
-typedef struct keyword {
-    const char *name;
-    keyword_kind kind;
-    const char *wanted;
-} keyword;
-
-static const keyword keywords[] = {
-    {"title", KEY_NOTE, ""},
-    {"description", KEY_NOTE, ""},
-    {"default", KEY_NOTE, ""},
-    {"example", KEY_NOTE, ""},
-    {"examples", KEY_NOTE, ""},
-    {"deprecated", KEY_NOTE, ""},
-    {"readOnly", KEY_NOTE, ""},
-    {"writeOnly", KEY_NOTE, ""},
-    {"discriminator", KEY_NOTE, ""},
-    {"contentEncoding", KEY_NOTE, ""},
-    {"contentMediaType", KEY_NOTE, ""},
-    {"$schema", KEY_NOTE, ""},
-    {"$id", KEY_NOTE, ""},
-    {"$anchor", KEY_NOTE, ""},
-    {"$comment", KEY_NOTE, ""},
-    {"$defs", KEY_NOTE, ""},
-    {"definitions", KEY_NOTE, ""},
-    {"$ref", KEY_STRING, "a string"},
-    {"pattern", KEY_STRING, "a string"},
-    {"format", KEY_STRING, "a string"},
-    {"minimum", KEY_NUMBER, "a number"},
-    {"maximum", KEY_NUMBER, "a number"},
-    {"exclusiveMinimum", KEY_NUMBER, "a number"},
-    {"exclusiveMaximum", KEY_NUMBER, "a number"},
-    {"multipleOf", KEY_NUMBER, "a number"},
-    {"minLength", KEY_COUNT, "a whole number"},
-    {"maxLength", KEY_COUNT, "a whole number"},
-    {"minItems", KEY_COUNT, "a whole number"},
-    {"maxItems", KEY_COUNT, "a whole number"},
-    {"minProperties", KEY_COUNT, "a whole number"},
-    {"maxProperties", KEY_COUNT, "a whole number"},
-    {"enum", KEY_LIST, "a list"},
-    {"required", KEY_LIST, "a list"},
-    {"allOf", KEY_SCHEMAS, "a list of schemas"},
-    {"anyOf", KEY_SCHEMAS, "a list of schemas"},
-    {"oneOf", KEY_SCHEMAS, "a list of schemas"},
-    {"prefixItems", KEY_SCHEMAS, "a list of schemas"},
-    {"items", KEY_SCHEMA_OR_LIST, "a schema"},
-    {"additionalItems", KEY_SCHEMA, "a schema"},
-    {"additionalProperties", KEY_SCHEMA, "a schema"},
-    {"propertyNames", KEY_SCHEMA, "a schema"},
-    {"properties", KEY_OBJECT, "an object of schemas"},
-    {"type", KEY_TYPES, "a type or a list of types"},
-    {"const", KEY_ANY, ""},
-    {"uniqueItems", KEY_BOOLEAN, "true or false"},
-};
-
-static const char *const types[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-
-static bool is_schema(const json_t *v) {
-    return json_is_object(v) || json_is_boolean(v);
-}
-
-static bool are_schemas(const json_t *list) {
-    size_t i;
-    json_t *v;
-    json_array_foreach(list, i, v) {
-        if (!is_schema(v))
-            return false;
-    }
-    return json_array_size(list) > 0;
-}
-
-static bool is_type(const json_t *v) {
-    bool found = false;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        found = found || (json_is_string(v) && strcmp(json_string_value(v), types[i]) == 0);
-    return found;
-}
-
-static bool are_types(const json_t *v) {
-    size_t i;
-    json_t *t;
-    json_array_foreach(v, i, t) {
-        if (!is_type(t))
-            return false;
-    }
-    return is_type(v) || json_array_size(v) > 0;
-}
-
-static bool are_named_schemas(json_t *v) {
-    const char *key;
-    json_t *schema;
-    json_object_foreach(v, key, schema) {
-        if (!is_schema(schema))
-            return false;
-    }
-    return json_is_object(v);
-}
-
-static bool is_count(const json_t *v) {
-    double d = json_number_value(v);
-    return json_is_number(v) && d >= 0 && d <= 9e15 && d == (double)(int64_t)d;
-}
-
-static bool value_fits(keyword_kind kind, json_t *v) {
-    switch (kind) {
-    case KEY_STRING:
-        return json_is_string(v);
-    case KEY_NUMBER:
-        return json_is_number(v);
-    case KEY_COUNT:
-        return is_count(v);
-    case KEY_LIST:
-        return json_is_array(v);
-    case KEY_SCHEMAS:
-        return are_schemas(v);
-    case KEY_SCHEMA:
-        return is_schema(v);
-    case KEY_SCHEMA_OR_LIST:
-        return is_schema(v) || are_schemas(v);
-    case KEY_OBJECT:
-        return are_named_schemas(v);
-    case KEY_TYPES:
-        return are_types(v);
-    case KEY_BOOLEAN:
-        return json_is_boolean(v);
-    case KEY_NOTE:
-    case KEY_ANY:
-        return true;
-    }
-    return false;
-}
-
-/* Returns the kind of a keyword and checks the type of its value. Returns KEY_NOTE after an error, too. */
-static keyword_kind check_keyword(schema_writer *w, const char *name, json_t *value) {
-    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
-        if (strcmp(keywords[i].name, name) != 0)
-            continue;
-        if (value_fits(keywords[i].kind, value))
-            return keywords[i].kind;
-        schema_bad_type(w, name, keywords[i].wanted);
-        return KEY_NOTE;
-    }
-    if (name[0] != 'x' || name[1] != '-')
-        schema_refuse(w, name, "not supported");
-    return KEY_NOTE;
-}
-
 static int hex(char c) {
     return c >= '0' && c <= '9'   ? c - '0'
            : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -204,7 +43,7 @@ static json_t *resolve(schema_writer *w, const char *ref) {
     char part[256], shown[128];
     mr_utf8_printable(mr_str_from(ref), shown, sizeof shown);
     if (ref[0] != '#' || (ref[1] && ref[1] != '/')) {
-        schema_refuse(w, "$ref", "only references into this schema by a path (#/...) are supported");
+        schema_widen(w, "$ref", "only references into this schema by a path (#/...) are supported");
         return NULL;
     }
     for (const char *at = ref + 1; at && *at == '/' && v;) {
@@ -218,16 +57,14 @@ static json_t *resolve(schema_writer *w, const char *ref) {
         else
             v = json_object_get(v, part);
     }
-    if (!v || !is_schema(v)) {
+    if (!v || !schema_is(v)) {
         schema_fail(w, MR_E_FORMAT, "schema: keyword \"$ref\": there is no schema at \"%s\"", shown);
         return NULL;
     }
     return v;
 }
 
-/* The schema of the values that are valid for a and for b. NULL stands for the schema `true`. Returns a new
- * reference. */
-static json_t *both(json_t *a, json_t *b) {
+json_t *schema_both(json_t *a, json_t *b) {
     if (!a || a == b || json_is_true(a))
         return b ? json_incref(b) : json_true();
     if (!b || json_is_true(b))
@@ -242,31 +79,40 @@ static void set(schema_writer *w, json_t *object, const char *key, json_t *value
         schema_no_memory(w);
 }
 
+static json_t *member(json_t *object, const char *key) {
+    json_t *v = json_object_get(object, key);
+    return json_is_null(v) ? json_true() : v;
+}
+
 /* Merges properties and additionalProperties together, because a property that one side does not name is an additional
  * property of that side. If one side has additionalProperties, the result has it too, even the value true, because true
- * allows additional properties beside described ones. */
-static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
-    json_t *a = json_object_get(all, "properties"), *rest_a = json_object_get(all, "additionalProperties");
-    json_t *b = json_object_get(part, "properties"), *rest_b = json_object_get(part, "additionalProperties");
+ * allows additional properties beside described ones. key: properties, or patternProperties with rest_a and rest_b
+ * NULL. */
+static void merge_members(schema_writer *w, json_t *all, json_t *part, const char *name, json_t *rest_a,
+                          json_t *rest_b) {
+    json_t *a = json_object_get(all, name), *b = json_object_get(part, name), *value;
     const char *key;
-    json_t *value;
-    if ((!b && !rest_b) || !schema_spend(w, json_object_size(a) + json_object_size(b), 1))
+    if ((!b && (!a || !rest_b)) || !schema_spend(w, json_object_size(a) + json_object_size(b), 1))
         return;
     json_t *merged = json_object();
     json_object_foreach(a, key, value) {
-        json_t *other = json_object_get(b, key);
-        set(w, merged, key, both(value, other ? other : rest_b));
+        json_t *other = member(b, key);
+        set(w, merged, key, schema_both(value, other ? other : rest_b));
     }
     json_object_foreach(b, key, value) {
         if (!json_object_get(a, key))
-            set(w, merged, key, both(rest_a, value));
+            set(w, merged, key, schema_both(rest_a, member(b, key)));
     }
-    if (a || b)
-        set(w, all, "properties", merged);
-    else
-        json_decref(merged);
-    if (rest_a || rest_b)
-        set(w, all, "additionalProperties", both(rest_a, rest_b));
+    set(w, all, name, merged);
+}
+
+static void merge_properties(schema_writer *w, json_t *all, json_t *part) {
+    json_t *rest_a = json_object_get(all, "additionalProperties");
+    json_t *rest_b = json_object_get(part, "additionalProperties");
+    merge_members(w, all, part, "properties", rest_a, rest_b);
+    merge_members(w, all, part, "patternProperties", NULL, NULL);
+    if (rest_b)
+        set(w, all, "additionalProperties", schema_both(rest_a, rest_b));
 }
 
 /* The schema of item i. For i at or behind the end of the list of schemas: the schema of all further items. NULL: any
@@ -290,11 +136,11 @@ static void merge_items(schema_writer *w, json_t *all, json_t *part) {
         return;
     json_t *prefix = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_t *item = both(item_schema(all, i), item_schema(part, i));
+        json_t *item = schema_both(item_schema(all, i), item_schema(part, i));
         if (!item || json_array_append_new(prefix, item))
             schema_no_memory(w);
     }
-    json_t *rest = both(item_schema(all, n), item_schema(part, n));
+    json_t *rest = schema_both(item_schema(all, n), item_schema(part, n));
     if (n)
         set(w, all, "prefixItems", json_incref(prefix));
     json_decref(prefix);
@@ -329,12 +175,38 @@ static json_t *intersect(schema_writer *w, const json_t *a, json_t *b) {
 /* The types that both lists have. The type number includes integer. */
 static json_t *intersect_types(const json_t *a, json_t *b) {
     json_t *names = json_is_array(b) ? json_incref(b) : json_pack("[O]", b), *out = json_array();
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        json_t *t = json_string(types[i]), *number = json_string("number");
-        bool whole = strcmp(types[i], "integer") == 0;
+    for (size_t i = 0; i < SCHEMA_N_TYPES; i++) {
+        json_t *t = json_string(schema_types[i]), *number = json_string("number");
+        bool whole = strcmp(schema_types[i], "integer") == 0;
         bool in_a = !a || list_has(a, t) || (whole && list_has(a, number));
         bool in_b = list_has(names, t) || (whole && list_has(names, number));
         if (in_a && in_b)
+            json_array_append(out, t);
+        json_decref(t);
+        json_decref(number);
+    }
+    json_decref(names);
+    return out;
+}
+
+/* Whether the type integer is there without the type number: no list of types says "number, but no integer". */
+static bool list_has_integer(const json_t *b) {
+    json_t *names = json_is_array(b) ? json_incref((json_t *)b) : json_pack("[O]", b);
+    json_t *integer = json_string("integer"), *number = json_string("number");
+    bool found = list_has(names, integer) && !list_has(names, number);
+    json_decref(names);
+    json_decref(integer);
+    json_decref(number);
+    return found;
+}
+
+/* The types of a that b has not. a NULL: all types. */
+static json_t *types_but(const json_t *a, const json_t *b) {
+    json_t *names = json_is_array(b) ? json_incref((json_t *)b) : json_pack("[O]", b), *out = json_array();
+    for (size_t i = 0; i < SCHEMA_N_TYPES; i++) {
+        json_t *t = json_string(schema_types[i]), *number = json_string("number");
+        bool taken = list_has(names, t) || (strcmp(schema_types[i], "integer") == 0 && list_has(names, number));
+        if ((!a || list_has(a, t)) && !taken)
             json_array_append(out, t);
         json_decref(t);
         json_decref(number);
@@ -367,12 +239,25 @@ static void merge_required(schema_writer *w, json_t *all, json_t *names) {
     }
 }
 
-/* Whether propertyNames allows every name: the schema is empty, true, or only demands a string. */
-static bool fits_all_names(const json_t *schema) {
-    const json_t *type = json_object_get(schema, "type");
-    return json_is_true(schema) ||
-           (json_is_object(schema) && json_object_size(schema) == (type ? 1 : 0) &&
-            (!type || (json_is_string(type) && strcmp(json_string_value(type), "string") == 0)));
+/* Adds what a keyword says to a list of all that it says in the merged schemas. */
+static void merge_list(schema_writer *w, json_t *all, const char *key, json_t *value) {
+    json_t *old = json_object_get(all, key), *list = json_is_array(old) ? old : json_array(), *one;
+    size_t i;
+    bool ok = list != NULL && (!old || old == list || json_array_append(list, old) == 0);
+    json_t *more = json_is_array(value) ? json_incref(value) : json_pack("[O]", value);
+    if (!schema_spend(w, json_array_size(list) + json_array_size(more), json_array_size(more)))
+        ok = false;
+    json_array_foreach(more, i, one) {
+        if (ok && !list_has(list, one))
+            ok = json_array_append(list, one) == 0;
+    }
+    json_decref(more);
+    if (list != old && (!ok || json_object_set(all, key, list)))
+        ok = false;
+    if (list != old)
+        json_decref(list);
+    if (!ok)
+        schema_no_memory(w);
 }
 
 /* The alternatives of oneOf. If "discriminator" names a property, each alternative requires that property, as in
@@ -394,10 +279,25 @@ static json_t *alternatives(schema_writer *w, json_t *of, json_t *discriminator)
 static void merge_keyword(schema_writer *w, schema_all *out, const char *key, json_t *value, json_t *discriminator) {
     json_t *all = out->keywords, *old = json_object_get(all, key);
     static const char *const together[] = {
-        "properties", "additionalProperties", "items", "prefixItems", "additionalItems", "$ref", "allOf"};
+        "properties", "patternProperties", "additionalProperties", "items", "prefixItems", "additionalItems", "$ref",
+        "allOf",      "nullable"};
+    static const char *const lists[] = {"pattern", "format", "multipleOf", "not"};
+    static const char *const schemas[] = {"propertyNames", "unevaluatedProperties", "unevaluatedItems"};
     for (size_t i = 0; i < sizeof together / sizeof *together; i++)
         if (strcmp(key, together[i]) == 0)
             return;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if (strcmp(key, lists[i]) == 0) {
+            merge_list(w, all, key, value);
+            return;
+        }
+    }
+    for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
+        if (strcmp(key, schemas[i]) == 0) {
+            set(w, all, key, schema_both(old, value));
+            return;
+        }
+    }
     if (strcmp(key, "anyOf") == 0 || strcmp(key, "oneOf") == 0) {
         bool one = key[0] == 'o';
         json_t *choice = json_pack("{s:b,s:o}", "one", one, "of", alternatives(w, value, one ? discriminator : NULL));
@@ -417,15 +317,21 @@ static void merge_keyword(schema_writer *w, schema_all *out, const char *key, js
         merge_limit(w, all, key, value, true);
     } else if (strncmp(key, "max", 3) == 0 || strcmp(key, "exclusiveMaximum") == 0) {
         merge_limit(w, all, key, value, false);
-    } else if (strcmp(key, "propertyNames") == 0) {
-        if (!fits_all_names(value))
-            schema_refuse(w, key, "not supported, but for {\"type\": \"string\"}");
-    } else if (strcmp(key, "uniqueItems") == 0 && json_is_false(value)) {
-        return;
-    } else if (old && !json_equal(old, value)) {
-        schema_refuse(w, key, "two of them that differ apply to one value");
-    } else {
+    } else if (!old || json_is_true(value)) { /* uniqueItems */
         set(w, all, key, json_incref(value));
+    }
+}
+
+/* Draft 4 has {"minimum": 3, "exclusiveMinimum": true}. Replaces the two keywords by the later form. */
+static void renew_bound(schema_writer *w, json_t *known, const char *inclusive, const char *exclusive) {
+    json_t *is_exclusive = json_object_get(known, exclusive), *bound = json_object_get(known, inclusive);
+    if (!json_is_boolean(is_exclusive))
+        return;
+    if (json_is_true(is_exclusive) && bound) {
+        set(w, known, exclusive, json_incref(bound));
+        json_object_del(known, inclusive);
+    } else {
+        json_object_del(known, exclusive);
     }
 }
 
@@ -434,10 +340,12 @@ static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
     json_t *value;
     json_t *known = json_object(); /* the keywords of part without annotations */
     json_object_foreach(part, key, value) {
-        if (check_keyword(w, key, value) == KEY_NOTE)
-            continue;
-        if (json_object_set(known, key, value))
+        if (schema_check_keyword(w, key, value) && json_object_set(known, key, value))
             schema_no_memory(w);
+    }
+    renew_bound(w, known, "minimum", "exclusiveMinimum");
+    renew_bound(w, known, "maximum", "exclusiveMaximum");
+    json_object_foreach(known, key, value) {
         if (w->status == MR_OK)
             merge_keyword(w, out, key, value, json_object_get(part, "discriminator"));
     }
@@ -448,12 +356,49 @@ static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
     json_decref(known);
 }
 
+/* Takes the schemas that allow all values or none out of "not", and those that only name types. The others stay. */
+static void settle_not(schema_writer *w, schema_all *out) {
+    json_t *list = json_object_get(out->keywords, "not"), *schema;
+    json_t *left = json_array();
+    size_t i;
+    json_array_foreach(list, i, schema) {
+        const char *key;
+        json_t *value, *type = json_object_get(schema, "type");
+        size_t n = 0;
+        json_object_foreach(schema, key, value) n += schema_check_keyword(w, key, value);
+        if (json_is_false(schema))
+            continue;
+        if (n == 0 || json_is_true(schema))
+            out->never = true;
+        else if (n == 1 && schema_are_types(type) && !list_has_integer(type))
+            set(w, out->keywords, "type", types_but(json_object_get(out->keywords, "type"), type));
+        else if (json_array_append(left, schema))
+            schema_no_memory(w);
+    }
+    if (json_array_size(left))
+        set(w, out->keywords, "not", left);
+    else {
+        json_object_del(out->keywords, "not");
+        json_decref(left);
+    }
+}
+
 static void push(schema_writer *w, json_t **parts, size_t *n, json_t *schema) {
     if (*n == SCHEMA_MAX_PARTS)
         schema_fail(w, MR_E_TOO_LONG, "schema: more than %d schemas apply to one value; it may refer to itself",
                     SCHEMA_MAX_PARTS);
     else if (schema)
         parts[(*n)++] = schema;
+}
+
+/* OpenAPI 3.0's nullable: the schema without it, or null. */
+static void add_nullable(schema_writer *w, schema_all *out, json_t *part) {
+    json_t *own = json_copy(part);
+    if (own)
+        json_object_del(own, "nullable");
+    json_t *choice = json_pack("{s:b,s:[o,{s:s}]}", "one", 0, "of", own, "type", "null");
+    if (!choice || json_array_append_new(out->choices, choice))
+        schema_no_memory(w);
 }
 
 mr_status schema_flatten(schema_writer *w, json_t *schema, schema_all *out) {
@@ -466,19 +411,25 @@ mr_status schema_flatten(schema_writer *w, json_t *schema, schema_all *out) {
     for (size_t i = 0; i < n && w->status == MR_OK; i++) {
         json_t *part = parts[i], *ref = json_object_get(part, "$ref"), *list = json_object_get(part, "allOf"), *one;
         size_t k;
-        if (!is_schema(part))
+        if (!schema_is(part))
             return schema_fail(w, MR_E_FORMAT, "schema: a schema is an object, true or false");
         out->never = out->never || json_is_false(part);
         if (!json_is_object(part))
             continue;
+        if (json_is_true(json_object_get(part, "nullable"))) {
+            add_nullable(w, out, part);
+            continue;
+        }
         merge_part(w, out, part);
-        if (ref && w->status == MR_OK)
+        if (json_is_string(ref) && w->status == MR_OK)
             push(w, parts, &n, resolve(w, json_string_value(ref)));
         json_array_foreach(list, k, one) {
             if (w->status == MR_OK)
                 push(w, parts, &n, one);
         }
     }
+    if (w->status == MR_OK)
+        settle_not(w, out);
     const json_t *left = json_object_get(out->keywords, "type");
     out->never = out->never || (left && json_array_size(left) == 0);
     return w->status;

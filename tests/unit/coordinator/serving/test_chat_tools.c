@@ -345,13 +345,15 @@ static void test_refused(void **state) {
     } CASES[] = {
         {"", TOOLS, "g", "no tool is called \"g\"", MR_E_NOT_FOUND},
         {"", "[{\"function\": {\"name\": \"a b\"}}]", NULL, "name of tool 0", MR_E_INVALID},
-        {"", "[{\"function\": {\"name\": \"a\", \"parameters\": {\"type\": \"object\", \"if\": {}}}}]", NULL, "if",
-         MR_E_UNSUPPORTED},
-        {"<tool_call> <function=", "[{\"function\": {\"name\": \"a\", \"parameters\": {\"minProperties\": 1}}}]", NULL,
+        {"",
+         "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"type\": \"object\", \"if\": {}}}}]",
+         NULL, "if", MR_E_UNSUPPORTED},
+        {"<tool_call> <function=",
+         "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"minProperties\": 1}}}]", NULL,
          "minProperties", MR_E_UNSUPPORTED},
         {"<tool_call> <function=",
-         "[{\"function\": {\"name\": \"a\", \"parameters\": {\"properties\": {\"p\": {\"type\": \"string\", "
-         "\"pattern\": \"x\"}}}}}]",
+         "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"properties\": {\"p\": {\"type\": "
+         "\"string\", \"pattern\": \"(?<=x)\"}}}}}]",
          NULL, "pattern", MR_E_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
@@ -368,8 +370,63 @@ static void test_refused(void **state) {
     }
 }
 
+/* Whether a text is a call by the grammar of one tool whose property "p", which is required, has this schema. */
+static bool takes(const char *source, const char *property, const char *text) {
+    json_t *list = json_pack("[{s:{s:s,s:{s:{s:o},s:[s]}}}]", "function", "name", "f", "parameters", "properties", "p",
+                             json_loads(property, JSON_DECODE_ANY, NULL), "required", "p");
+    const mr_chat_tools_desc desc = {.format = mr_chat_format_of(mr_str_from(source)), .tools = list};
+    mr_text_buf gbnf = {0};
+    mr_grammar *g = NULL;
+    mr_grammar_state *s = NULL;
+    mr_err err = {0};
+    if (mr_chat_tools_grammar(&desc, &gbnf, &err) != MR_OK ||
+        mr_grammar_parse((mr_str){gbnf.data, gbnf.len}, &g, &err) != MR_OK)
+        fail_msg("%s: %s\n%s", property, err.text, gbnf.data ? gbnf.data : "");
+    expect_ok(mr_grammar_state_create(g, vocab, &s, &err), &err);
+    bool taken = mr_grammar_state_accept_bytes(s, mr_str_from(text), NULL) == MR_OK && mr_grammar_state_is_complete(s);
+    mr_grammar_state_destroy(s);
+    mr_grammar_destroy(g);
+    mr_text_buf_deinit(&gbnf);
+    json_decref(list);
+    return taken;
+}
+
+/* Keywords of a string that stands between tags, without quotes. */
+static void test_text_keywords(void **state) {
+    (void)state;
+    static const struct {
+        const char *property, *right, *wrong;
+    } CASES[] = {
+        {"{\"type\": \"string\", \"maxLength\": 3}", "a<b", "abcd"},
+        {"{\"type\": \"string\", \"minLength\": 2}", "\xC3\xA9\n", "a"},
+        {"{\"type\": \"string\", \"pattern\": \"^[a-z]+$\", \"maxLength\": 3}", "abc", "abcd"},
+        {"{\"type\": \"string\", \"pattern\": \"\\\"\"}", "a\"b", "ab"},
+        {"{\"type\": \"string\", \"format\": \"date\"}", "2024-02-29", "2023-02-29"},
+        {"{\"type\": \"string\", \"enum\": [\"a b\", \"c\"], \"minLength\": 2}", "a b", "c"},
+        {"{\"type\": \"string\", \"not\": {\"const\": \"x\"}}", "xx", "x"},
+        {"{\"type\": \"string\", \"maxLength\": 40}", "</parameter", "a\n</parameter>\n<parameter"},
+        {"{\"type\": \"string\", \"example\": 1, \"discriminator\": {}, \"contentEncoding\": \"base64\", "
+         "\"contentMediaType\": \"\", \"$anchor\": \"a\", \"x-ui\": 1, \"made up\": 1, \"nullable\": false, "
+         "\"format\": \"none\", \"minLength\": null, \"maxLength\": 1}",
+         "a", "ab"},
+        {"{\"type\": \"string\", \"nullable\": true}", "null", "1"},
+        {"{\"type\": \"integer\", \"multipleOf\": 5}", "15", "16"},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        for (int wrong = 0; wrong < 2; wrong++) {
+            char text[200];
+            snprintf(text, sizeof text,
+                     "<tool_call>\n<function=f>\n<parameter=p>\n%s\n</parameter>\n</function>\n</tool_call>",
+                     wrong ? CASES[i].wrong : CASES[i].right);
+            if (takes("<tool_call> <function=", CASES[i].property, text) == (wrong != 0))
+                fail_msg("%s: %s", CASES[i].property, text);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_calls_without_a_name),
-                                       cmocka_unit_test(test_forced_calls), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_forced_calls), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_text_keywords)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -14,6 +14,7 @@ from test_packages import enter
 
 enter("jsonschema")
 import jsonschema  # noqa: E402
+from grammar_formats import FORMATS  # noqa: E402
 
 WALK = os.environ["MILLRACE_GRAMMAR_WALK"]
 VERBOSE = "-v" in sys.argv
@@ -135,28 +136,90 @@ CASES = [
     ({"discriminator": {"propertyName": "k"}, "oneOf": [{"type": "object", "properties": {"k": {"const": "x"}, "n": {"type": "integer"}}},
                                                      {"type": "object", "properties": {"k": {"const": "y", "default": "y"}}}]},
      ["{\"k\": \"x\", \"n\": 1}", "{\"k\": \"y\"}"], ["{}", "{\"n\": 1}", "{\"k\": \"y\", \"n\": 1}"]),
+    # Keywords beside each other, and keywords that need an automaton.
+    ({"type": "string", "pattern": "^[a-z]+$", "minLength": 3, "maxLength": 5}, ["\"abc\"", "\"abcde\""], ["\"ab\"", "\"abcdef\"", "\"ab1\""]),
+    ({"type": "string", "pattern": "^[a-z]+[0-9]*$", "minLength": 3, "maxLength": 5}, ["\"abc\"", "\"ab123\""], ["\"ab\"", "\"ab1234\"", "\"123\""]),
+    ({"type": "string", "pattern": "\\S", "maxLength": 300}, ["\"a\"", "\" \u20ac \""], ["\" \"", "\"" + 301 * "a" + "\""]),
+    ({"type": "string", "format": "date", "pattern": "^20", "maxLength": 10}, ["\"2024-02-29\""], ["\"1999-01-01\"", "\"2023-02-29\""]),
+    ({"type": "string", "format": "email", "maxLength": 20}, ["\"ada@example.org\""], ["\"ada.lovelace@example.org\"", "\"ada\""]),
+    ({"allOf": [{"pattern": "^a"}, {"pattern": "z$"}], "type": "string"}, ["\"az\"", "\"a z\""], ["\"a\"", "\"z\""]),
+    ({"type": "string", "pattern": "^(?!no$)(?=.*[a-m])[a-z]{1,3}$"}, ["\"nom\"", "\"a\""], ["\"no\"", "\"xyz\""]),
+    ({"type": "string", "pattern": "^((?!foo).)*$"}, ["\"\"", "\"fo o\""], ["\"afoob\""]),
+    ({"type": "string", "pattern": "^\\S+$"}, ["\"M\u00fcller\""], ["\"a b\"", "\"\u00a0\"", "\"\""]),
+    ({"type": "string", "pattern": "^[^\\W\\d]+$"}, ["\"abc\""], ["\"a1\"", "\"-\""]),
+    ({"enum": ["a", "bb", "cc", 1, 5, None], "pattern": "^(b|c)", "maxLength": 2, "maximum": 3}, ["\"bb\"", "\"cc\"", "1", "null"], ["\"a\"", "5"]),
+    ({"type": "string", "not": {"enum": ["a", "bc"]}}, ["\"b\"", "\"abc\"", "\"\""], ["\"a\"", "\"bc\""]),
+    ({"type": "string", "not": {"pattern": "^a"}}, ["\"ba\""], ["\"a\"", "\"ab\""]),
+    ({"not": {"type": ["null", "number"]}}, ["\"a\"", "{}"], ["null", "1", "1.5"]),
+    ({"type": "object", "properties": {"a": {"not": {}}, "b": {"type": "null"}}}, ["{}", "{\"b\": null}"], ["{\"a\": 1}"]),
+    ({"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 1}, ["[\"c\"]", "[\"b\", \"a\", \"c\"]"],
+     ["[]", "[\"a\",\"a\"]", "[\"a\",\"b\",\"a\"]"]),
+    ({"type": "array", "items": {"type": ["boolean", "null"]}, "uniqueItems": True, "maxItems": 2}, ["[]", "[true,null]", "[false]"], ["[true,true]", "[true,false,null]"]),
+    ({"type": "object", "propertyNames": {"enum": ["a", "b"]}, "additionalProperties": {"type": "boolean"}}, ["{}", "{\"a\": true, \"b\": false}"],
+     ["{\"c\": true}", "{\"a\": 1}"]),
+    ({"type": "object", "propertyNames": {"pattern": "^[a-z]", "maxLength": 3}, "minProperties": 2, "additionalProperties": {"type": "null"}},
+     ["{\"a\": null, \"bcd\": null}"], ["{\"a\": null}", "{\"A\": null, \"a\": null}", "{\"abcd\": null, \"a\": null}"]),
+    ({"type": "object", "patternProperties": {"^x-": {"type": "string"}, "n$": {"minLength": 2}}, "properties": {"a": {"type": "integer"}, "x-b": {"maxLength": 3}},
+      "additionalProperties": {"type": "null"}},
+     ["{\"a\": 1, \"x-b\": \"abc\", \"x-c\": \"\", \"n\": \"qq\", \"x-n\": \"qq\", \"z\": null}"],
+     ["{\"a\": null}", "{\"x-b\": \"abcd\"}", "{\"x-c\": 1}", "{\"n\": \"q\"}", "{\"x-n\": 12}", "{\"z\": 1}"]),
+    ({"type": "object", "patternProperties": {"^[a-z]$": {"type": "boolean"}}, "additionalProperties": False}, ["{}", "{\"a\": true}"], ["{\"ab\": true}", "{\"a\": 1}"]),
+    ({"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 100}, ["0", "5", "100"], ["3", "105", "-5"]),
+    ({"allOf": [{"multipleOf": 4}, {"multipleOf": 6}], "type": "integer"}, ["0", "12", "-24"], ["4", "6", "16"]),
+    ({"type": "integer", "multipleOf": 1000}, ["0", "25000"], ["100", "1500"]),
+    ({"type": "number", "multipleOf": 0.25, "maximum": 3}, ["0.25", "-7.5", "3", "2.750"], ["0.2", "3.25", "1.255"]),
+    ({"type": "integer", "minimum": -9223372036854775808, "maximum": 9223372036854775807}, ["9223372036854775807", "-9223372036854775808", "0"],
+     ["9223372036854775808", "-9223372036854775809"]),
+    ({"type": "integer", "exclusiveMinimum": 9007199254740992}, ["9007199254740993"], ["9007199254740992"]),
+    ({"type": "object", "properties": {"a": {"type": "null"}}, "unevaluatedProperties": False}, ["{\"a\": null}"], ["{\"b\": 1}"]),
     ({"type": "array", "items": [{"type": "integer"}], "additionalItems": False}, [], []),
 ]
 
+# The same where jsonschema knows no better: older drafts, OpenAPI, null. Strict schemas, too, are taken.
+OTHER_CASES = [
+    ({"type": "string", "nullable": True, "maxLength": 2}, ["null", "\"ab\""], ["\"abc\"", "1"]),
+    ({"type": "string", "nullable": True, "enum": ["a"]}, ["null", "\"a\""], ["\"b\""]),
+    ({"$ref": "#/definitions/a", "nullable": True, "definitions": {"a": {"type": "string", "maxLength": 1}}}, ["null", "\"a\""], ["\"ab\""]),
+    ({"type": "string", "nullable": False, "maxLength": 2}, ["\"ab\""], ["null"]),
+    ({"type": "integer", "minimum": 3, "exclusiveMinimum": True, "maximum": 9, "exclusiveMaximum": False}, ["4", "9"], ["3", "10"]),
+    ({"type": "string", "format": "entity-id", "optional": True, "enumDescriptions": ["b"], "markdownDescription": "", "x-order": 1, "maxLength": 2}, ["\"ab\""], ["\"abc\""]),
+    ({"type": "string", "format": "idn-email", "madeUp": {"not": {}}, "maxLength": 2}, ["\"ab\""], ["\"abc\""]),
+    ({"type": "object", "properties": {"a": {"type": "string", "required": True}}}, ["{\"a\": \"\"}", "{}"], ["{\"a\": 1}"]),
+    ({"type": "object", "properties": {"a": None, "b": {"type": "null"}}, "required": None}, ["{\"a\": 1, \"b\": null}"], ["{\"b\": 1}"]),
+    ({"type": "string", "pattern": "(^|-)\\bab\\b"}, ["\"ab\"", "\"x-ab-c\""], ["\"abc\"", "\"xab\""]),
+    ({"type": "string", "pattern": "^\\p{L}{1,3}$"}, ["\"\u00e9\u65e5a\""], ["\"1\"", "\"abcd\""]),
+    ({"type": "string", "pattern": "^[\\p{Lu}\\d-]+\\P{L}$"}, ["\"A-1!\""], ["\"a!\"", "\"AB\""]),
+    ({"type": "string", "pattern": "^(?<year>\\d{2})(?P<m>a)$"}, ["\"12a\""], ["\"12\""]),
+    ("{\"type\": \"integer\", \"minimum\": 0, \"maximum\": 18446744073709551615, \"title\": \"\\\"1234567890123456789012\"}", ["18446744073709551615", "0"], ["-1", "99999999999999999999"]),
+    ({"type": "number", "minimum": -1.7976931348623157e308, "maximum": 1.7976931348623157e308}, ["1.5", "-3"], []),
+] + [({"type": ["object", "string"], key: None}, ["{\"a\": 1}", "\"abc\""], ["1"]) for key in (
+    "required", "properties", "enum", "items", "minimum", "exclusiveMaximum", "minLength", "maxItems", "format", "pattern", "additionalProperties", "patternProperties", "propertyNames",
+    "anyOf", "allOf", "$ref", "not", "if", "contains", "uniqueItems", "multipleOf", "prefixItems", "nullable", "$defs", "discriminator", "dependentRequired")]
+
+# A strict schema is refused by the name of the keyword; another one is taken without the keyword, and takes the text.
+LIMITS = [
+    ({"properties": {"a": {"if": {}}}}, "\"if\" at /a", "{\"a\": 1}"),
+    ({"type": "array", "uniqueItems": True}, "\"uniqueItems\"", "[1,1]"),
+    ({"type": "integer", "multipleOf": 99991}, "\"multipleOf\"", "7"),
+    ({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "minProperties": 2}, "\"minProperties\"", "{\"a\": 1}"),
+    ({"type": "object", "properties": {"a": {}}, "additionalProperties": True, "maxProperties": 1}, "\"maxProperties\"", "{\"a\": 1, \"b\": 1}"),
+    ({"type": "object", "propertyNames": {"anyOf": [{"maxLength": 3}]}}, "\"propertyNames\"", "{\"abcd\": 1}"),
+    ({"type": "object", "patternProperties": {"(?<=a)b": {"type": "null"}}}, "\"patternProperties\"", "{\"ab\": 1}"),
+    ({"type": "array", "contains": {}}, "\"contains\"", "[]"),
+    ({"dependentRequired": {}}, "\"dependentRequired\"", "1"),
+    ({"not": {"required": ["a"]}}, "\"not\"", "{\"a\": 1}"),
+    ({"type": "string", "pattern": "(?<=a)b"}, "\"pattern\" at /: a group that looks behind", "\"x\""),
+    ({"type": "string", "pattern": "(a)\\1"}, "\"pattern\" at /: a back reference", "\"x\""),
+    ({"type": "string", "format": "uri", "maxLength": 2083}, "\"maxLength\"", "\"a:b\""),
+    ({"type": "string", "maxLength": 100000}, "\"maxLength\"", "\"a\""),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "\"oneOf\"", "1"),
+    ({"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}, "\"oneOf\"", "1"),
+    ({"$ref": "other.json"}, "\"$ref\"", "1"),
+    ({"type": "integer", "minimum": 1e30}, "\"minimum\"", "1"),
+]
+
 REFUSED = [
-    ({"not": {}}, "\"not\" at /"),
-    ({"properties": {"a": {"if": {}}}}, "\"if\" at /a"),
-    ({"patternProperties": {"^a": {}}}, "\"patternProperties\""),
-    ({"type": "array", "uniqueItems": True}, "\"uniqueItems\""),
-    ({"type": "number", "multipleOf": 0.1}, "\"multipleOf\""),
-    ({"type": "object", "minProperties": 2}, "\"minProperties\""),
-    ({"type": "object", "properties": {"a": {}}, "additionalProperties": True, "maxProperties": 1}, "\"maxProperties\""),
-    ({"type": "object", "propertyNames": {"maxLength": 3}}, "\"propertyNames\""),
-    ({"type": "array", "contains": {}}, "\"contains\""),
-    ({"dependentRequired": {}}, "\"dependentRequired\""),
-    ({"unevaluatedProperties": False}, "\"unevaluatedProperties\""),
-    ({"type": "string", "format": "idn-email"}, "\"format\""),
-    ({"type": "string", "pattern": "(?=a)"}, "\"pattern\""),
-    ({"type": "string", "pattern": "(a)\\1"}, "\"pattern\""),
-    ({"type": "string", "pattern": "a*", "maxLength": 3}, "\"maxLength\""),
-    ({"enum": ["a"], "minLength": 1}, "\"minLength\""),
-    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "\"oneOf\""),
-    ({"$ref": "other.json"}, "\"$ref\""),
+    ({"not": {}}, "no text"),
     ({"$ref": "#/$defs/none"}, "no schema at"),
     ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, "left recursion"),
     ({"allOf": [{"$ref": "#"}]}, "refer to itself"),
@@ -164,13 +227,11 @@ REFUSED = [
     ({"type": "object", "properties": []}, "\"properties\""),
     ({"required": [1]}, "\"required\""),
     ({"minLength": -1}, "\"minLength\""),
-    ({"madeUp": 1}, "\"madeUp\""),
     (False, "no text"),
     ({"type": "string", "minLength": 3, "maxLength": 2}, "no text"),
     ({"type": "integer", "minimum": 3.2, "maximum": 3.8}, "no text"),
     ({"required": ["a"], "additionalProperties": False, "type": "object"}, "no text"),
     (3, "a schema is"),
-    ({"oneOf": [{"const": 1}, {"enum": [1.0, 2]}]}, "\"oneOf\""),
 ]
 
 # Large schemas. For each there is a simple way to compile it that would take minutes.
@@ -183,6 +244,13 @@ HOSTILE = [
     {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}] * 50}, "b": {"anyOf": [{"minLength": i} for i in range(50)]}}, "allOf": [{"$ref": "#/$defs/a"}] * 20},
     {"type": "string", "pattern": "(a|b|ab)*" * 3000},
     {"type": "array", "items": {"type": "array", "items": {"type": "string", "maxLength": 30000}, "maxItems": 30000}, "maxItems": 30000},
+    {"type": "string", "pattern": "(?=.*a.{60})(?=.*b.{61})(?=.*c.{62})^.*d.{63}$"},
+    {"type": "string", "pattern": "^(?:" + "".join(f"(?!.*{i}x)" for i in range(90)) + ".)*$"},
+    {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"(a|b|ab){{{i},}}[ac]{{40}}", "maxLength": 900 + i} for i in range(60)}},
+    {"type": "object", "properties": {f"p{i}": {"type": "integer", "multipleOf": 997 - i} for i in range(60)}},
+    {"type": "object", "properties": {f"p{i}": {"type": "string", "pattern": f"^\\p{{L}}[\\P{{Lu}}\\W]{{1,{i + 2}}}$"} for i in range(60)}},
+    {"type": "array", "items": {"enum": [f"{i}" for i in range(63)]}, "uniqueItems": True, "maxItems": 30},
+    {"enum": [f"{i:040}" for i in range(20000)], "pattern": "^[01]*2", "format": "uri"},
 ]
 
 # Regular expressions that have to match whole texts. The texts are also checked with Python's re.
@@ -195,13 +263,16 @@ REGEXES = [
     (".*", ["", "any \"thing\" \\ at all", "two\nlines"]),
     ("[^\"\\n]+", ["a'b\t", "\"", "a\n", "\u00e9\u20ac\U0001f600", ""]),
     ("(a|)b", ["ab", "b", "a"]),
+    ("(a*)*b|(?:a?){3}|(?!x)[wxy]z", ["b", "aab", "aaa", "aaaa", "xz", "yz"]),
+    ("(?=a)ab|(?P<n>c)", ["ab", "c", "b"]),
+    ("\\bx\\b[ -a]\\by", ["x y", "xay", "x-y"]),
     ("a||b", ["", "a", "b", "ab"]),
     ("", ["", "a"]),
     ("\\s*\\{\\s*\\}", ["{}", " { \n}", "{"]),
     ("\u00e9[\u0430-\u044f]{2}", ["\u00e9\u0431\u0432", "\u00e9\u0431", "eab"]),
 ]
-REFUSED_REGEXES = [("(?=a)b", "looks around"), ("(a)\\1", "escape"), ("a(", "not closed"), ("a{9999999}", "repeat"), ("x^", "inside"), ("[a", "not closed"),
-                   ("a" * 20000, "at most 16384"), ("(a|b|ab)*" * 1500, "")]
+REFUSED_REGEXES = [("(?<=a)b", "looks behind"), ("(a)\\1", "back reference"), ("a(", "not closed"), ("a{9999999}", "repeat"), ("x^", "no text"), ("[a", "not closed"),
+                   ("(?i)a", "flags"), ("\\p{Greek}", "general category"), ("(?:^a|\\b)*", "assertion"), ("a" * 20000, "at most 16384"), ("(a|b|ab)*" * 1500, "")]
 CHOICES = [(["yes", "no"], ["y", "yess", ""]), (["a\"b", "a\\b", "a\nb", "\u20ac", "a\u0000b"], ["ab", "a"]), (["a", "ab", "abc", "a"], ["abcd", ""]), ([""], ["a"])]
 
 
@@ -290,6 +361,24 @@ def check_changed(walker, schema, good, seed, failures):
             failures.append(f"{schema}: takes {text!r}: {str(e).splitlines()[0]}")
 
 
+def check_others(walker, failures):
+    """Formats, schemas of which jsonschema thinks otherwise, and keywords that cannot be honoured."""
+    cases = OTHER_CASES + [({"type": "string", "format": name}, [json.dumps(t, ensure_ascii=False) for t in right], [json.dumps(t, ensure_ascii=False) for t in wrong])
+                           for name, (right, wrong) in FORMATS.items()]
+    for schema, good, bad in cases:
+        reply = walker.ask(schema=schema, strict=True, texts=good + bad)
+        wrong = [t for t, taken in zip(good + bad, reply.get("texts", [])) if taken != (t in good)]
+        if "error" in reply or wrong:
+            failures.append(f"{schema}: {reply.get('error')} {wrong}")
+    for schema, why, text in LIMITS:
+        reply = walker.ask(schema=schema, strict=True)
+        if why not in reply.get("error", ""):
+            failures.append(f"{schema}: wanted an error with {why!r}, got {str(reply)[:200]}")
+        reply = walker.ask(schema=schema, texts=[text])
+        if reply.get("texts") != [True]:
+            failures.append(f"{schema}: does not take {text!r}: {str(reply)[:200]}")
+
+
 def check_texts(walker, n, failures):
     """Expressions and choices."""
     asked = [({"regex": r}, texts, lambda t, r=r: re.fullmatch(r, t) is not None) for r, texts in REGEXES]
@@ -315,6 +404,7 @@ def check(walker, n):
     if reply.get("texts") != [True, True, False, False]:
         failures.append(f"items as a list: {reply}")
     check_texts(walker, n, failures)
+    check_others(walker, failures)
     for schema, why in REFUSED:
         reply = walker.ask(schema=schema)
         if why not in reply.get("error", ""):
