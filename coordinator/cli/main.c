@@ -54,17 +54,11 @@ static mr_status check_variables(mr_err *err) {
     return mr_err_set(err, MR_E_INVALID, "MILLRACE_CPU_ISA: \"%.80s\" is not one of %s", wrong, levels);
 }
 
-static void warn_of_variables(void) {
+static void warn_of_variables(const mr_options *o) {
     size_t pos = 0;
-    mr_str name;
-    const char *nearest;
-    while (mr_options_unknown_variable(environ, &pos, &name, &nearest)) {
-        int len = name.len < 80 ? (int)name.len : 80;
-        if (nearest)
-            mr_output_warning("unknown environment variable %.*s; hint: did you mean %s?", len, name.data, nearest);
-        else
-            mr_output_warning("unknown environment variable %.*s", len, name.data);
-    }
+    mr_err warning;
+    while (mr_options_next_warning(o, environ, &pos, &warning))
+        mr_output_warning("%s", warning.text);
 }
 
 static void configure_log(const mr_options *o) {
@@ -117,7 +111,7 @@ static mr_status run(const mr_options *o, mr_err *err) {
     if (o->version || o->markdown || mr_options_number(o, MR_OPTION_HELP))
         return print_text(o, err);
     configure_log(o);
-    warn_of_variables();
+    warn_of_variables(o);
     mr_status status = check_variables(err);
     return status == MR_OK ? COMMANDS[o->command](o, err) : status;
 }

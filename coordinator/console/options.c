@@ -1,12 +1,10 @@
-/* The table of options.def as C data, and the parser of argv and of the environment. */
+/* The table of options.def as C data, and the parser of argv. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/console/options.h"
 
 #include <string.h>
 
 #include "engine/base/mem.h"
-
-#define VARIABLE_PREFIX "MILLRACE_"
 
 enum {
     IN_GENERATE = 1 << MR_COMMAND_GENERATE,
@@ -54,13 +52,6 @@ static const mr_command_spec COMMANDS[MR_COMMAND_COUNT] = {
 #include "coordinator/console/options.def"
 #undef COMMAND
 };
-
-static const char *const VARIABLES[] = {
-#define VARIABLE(name, help) name,
-#include "coordinator/console/options.def"
-#undef VARIABLE
-};
-enum { N_VARIABLES = sizeof VARIABLES / sizeof VARIABLES[0] };
 
 const mr_option_spec *mr_option_spec_of(mr_option_id id) {
     return &SPECS[id];
@@ -173,29 +164,6 @@ static mr_status unknown_option(mr_command command, const char *name, size_t len
                       name, command_name);
 }
 
-bool mr_options_unknown_variable(char *const *environ, size_t *pos, mr_str *out_name, const char **out_nearest) {
-    const char *names[MR_OPTION_COUNT + N_VARIABLES];
-    for (int i = 0; i < MR_OPTION_COUNT; i++)
-        names[i] = SPECS[i].environment;
-    memcpy(names + MR_OPTION_COUNT, VARIABLES, sizeof VARIABLES);
-    size_t n = sizeof names / sizeof names[0];
-    while (environ[*pos]) {
-        const char *entry = environ[(*pos)++];
-        size_t len = strcspn(entry, "=");
-        if (strncmp(entry, VARIABLE_PREFIX, strlen(VARIABLE_PREFIX)) != 0)
-            continue;
-        bool known = false;
-        for (size_t i = 0; i < n && !known; i++)
-            known = names[i] && strlen(names[i]) == len && memcmp(names[i], entry, len) == 0;
-        if (known)
-            continue;
-        *out_name = (mr_str){entry, len};
-        *out_nearest = option_nearest(entry, len, names, n);
-        return true;
-    }
-    return false;
-}
-
 /* --- The command line -------------------------------------------------------------------------------------------- */
 
 typedef struct arg_reader {
@@ -272,23 +240,12 @@ static mr_status parse_arguments(mr_options *o, arg_reader *args, mr_err *err) {
     return status;
 }
 
-static mr_status parse_defaults(mr_options *o, char *const *environ, mr_err *err) {
+/* Of options that the command line does not have. */
+static mr_status parse_defaults(mr_options *o, mr_err *err) {
     mr_status status = MR_OK;
     for (int i = 0; i < MR_OPTION_COUNT && status == MR_OK; i++)
-        if (SPECS[i].def)
+        if (SPECS[i].def && !o->values[i].is_argument)
             status = option_value_parse(&SPECS[i], SPECS[i].flag, SPECS[i].def, &o->values[i], err);
-    for (int i = 0; i < MR_OPTION_COUNT && status == MR_OK; i++) {
-        const char *name = SPECS[i].environment;
-        if (!name || !(SPECS[i].commands & 1u << o->command))
-            continue;
-        size_t len = strlen(name);
-        for (size_t e = 0; environ[e] && status == MR_OK; e++) {
-            if (strncmp(environ[e], name, len) != 0 || environ[e][len] != '=' || !environ[e][len + 1])
-                continue;
-            o->values[i].given = true;
-            status = option_value_parse(&SPECS[i], name, environ[e] + len + 1, &o->values[i], err);
-        }
-    }
     return status;
 }
 
@@ -351,9 +308,11 @@ mr_status mr_options_parse(int argc, char *const *argv, char *const *environ, mr
     if (out->values[MR_OPTION_HELP].number)
         return MR_OK;
     arg_reader args = {.argv = argv, .argc = argc, .next = 2};
-    status = parse_defaults(out, environ, err);
+    status = parse_arguments(out, &args, err);
     if (status == MR_OK)
-        status = parse_arguments(out, &args, err);
+        status = parse_defaults(out, err);
+    if (status == MR_OK)
+        status = options_read_variables(out, environ, err);
     if (status == MR_OK)
         ignore_variables(out);
     return status;

@@ -13,7 +13,6 @@
 #include <stdio.h>
 
 #include "engine/base/status.h"
-#include "engine/base/str.h"
 
 typedef enum mr_command {
 #define COMMAND(id, name, arguments, summary, about, examples) MR_COMMAND_##id,
@@ -89,9 +88,9 @@ double mr_options_real(const mr_options *o, mr_option_id id);
 /* NULL: the option was not given and has no default. */
 const char *mr_options_text(const mr_options *o, mr_option_id id);
 
-/* Finds the next variable, from environ[*pos] on, whose name begins with MILLRACE_ and is not in the table; false: no
- * more. *out_nearest: the most similar known name, or NULL. */
-bool mr_options_unknown_variable(char *const *environ, size_t *pos, mr_str *out_name, const char **out_nearest);
+/* Finds the next variable, from environ[*pos] on, that begins with MILLRACE_ and that nobody reads: an unknown one, or
+ * an address that Kubernetes set under the name of an option's variable. The text of *out says so. false: no more. */
+bool mr_options_next_warning(const mr_options *o, char *const *environ, size_t *pos, mr_err *out);
 
 /* The texts of millrace --help and of millrace COMMAND --help. */
 void mr_options_help(FILE *f);
@@ -104,6 +103,8 @@ void mr_options_document(FILE *f);
 /* Parses text into out. name: the option as the user wrote it. */
 MR_MUST_USE mr_status option_value_parse(const mr_option_spec *spec, const char *name, const char *text,
                                          mr_option_value *out, mr_err *err);
+/* Reads the variables of the command's options that the command line does not give. */
+MR_MUST_USE mr_status options_read_variables(mr_options *o, char *const *environ, mr_err *err);
 /* Writes a range such as "0 to 100", or nothing where the option has no range. */
 void option_range_text(const mr_option_spec *spec, char *out, size_t size);
 /* The one of names[n] that is most similar to name, or NULL where no name is similar. NULLs in names are skipped. */

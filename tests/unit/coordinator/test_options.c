@@ -254,15 +254,80 @@ static void test_unknown_variables(void **state) {
                        (char *)(uintptr_t) "MILLRACE_ZZZZZZZZZZZZZZZ=1",
                        NULL};
     size_t pos = 0;
-    mr_str name;
-    const char *nearest;
-    assert_true(mr_options_unknown_variable(environ, &pos, &name, &nearest));
-    assert_true(mr_str_is(name, "MILLRACE_TMEP"));
-    assert_string_equal(nearest, "MILLRACE_TEMP");
-    assert_true(mr_options_unknown_variable(environ, &pos, &name, &nearest));
-    assert_true(mr_str_is(name, "MILLRACE_ZZZZZZZZZZZZZZZ"));
-    assert_null(nearest);
-    assert_false(mr_options_unknown_variable(environ, &pos, &name, &nearest));
+    mr_err w;
+    mr_options o;
+    accept("generate m", &o);
+    assert_true(mr_options_next_warning(&o, environ, &pos, &w));
+    assert_string_equal(w.text, "unknown environment variable MILLRACE_TMEP; hint: did you mean MILLRACE_TEMP?");
+    assert_true(mr_options_next_warning(&o, environ, &pos, &w));
+    assert_string_equal(w.text, "unknown environment variable MILLRACE_ZZZZZZZZZZZZZZZ");
+    assert_false(mr_options_next_warning(&o, environ, &pos, &w));
+    mr_options_deinit(&o);
+}
+
+/* A variable whose option stands on the command line is not read: not even a wrong value of it. Lists are replaced. */
+static void test_options_replace_variables(void **state) {
+    (void)state;
+    char *environ[] = {(char *)(uintptr_t) "MILLRACE_TEMP=hot",      (char *)(uintptr_t) "MILLRACE_CUT=x",
+                       (char *)(uintptr_t) "MILLRACE_KV_TYPE=f",     (char *)(uintptr_t) "MILLRACE_MEM=much",
+                       (char *)(uintptr_t) "MILLRACE_LOG_JSON=x",    (char *)(uintptr_t) "MILLRACE_THREADS=two",
+                       (char *)(uintptr_t) "MILLRACE_API_KEY=other", NULL};
+    mr_options o;
+    mr_err err;
+    expect_ok(parse_env("serve m --temp 0.5 --cut 3 --kv-type f32 --mem 1G --log-json -t 2 --api-key a --api-key b",
+                        environ, &o, &err),
+              &err);
+    assert_float_equal(mr_options_real(&o, MR_OPTION_TEMP), 0.5, 0);
+    assert_int_equal(o.values[MR_OPTION_CUT].n, 1);
+    assert_int_equal(mr_options_number(&o, MR_OPTION_LOG_JSON), 1);
+    assert_int_equal(o.values[MR_OPTION_API_KEY].n, 2);
+    assert_string_equal(o.values[MR_OPTION_API_KEY].list[0], "a");
+    mr_options_deinit(&o);
+}
+
+/* What Kubernetes sets for the services millrace, millrace-v2 and millrace-env, and Docker for a link. */
+static void test_variables_of_services(void **state) {
+    (void)state;
+    char *environ[] = {(char *)(uintptr_t) "MILLRACE_SERVICE_HOST=10.96.12.4",
+                       (char *)(uintptr_t) "MILLRACE_SERVICE_PORT=8080",
+                       (char *)(uintptr_t) "MILLRACE_SERVICE_PORT_HTTP=8080",
+                       (char *)(uintptr_t) "MILLRACE_PORT=udp://[fd00::4]:8080",
+                       (char *)(uintptr_t) "MILLRACE_PORT_8080_TCP=tcp://10.96.12.4:8080",
+                       (char *)(uintptr_t) "MILLRACE_PORT_8080_TCP_PROTO=tcp",
+                       (char *)(uintptr_t) "MILLRACE_PORT_8080_UDP_PORT=8080",
+                       (char *)(uintptr_t) "MILLRACE_PORT_8080_SCTP_ADDR=10.96.12.4",
+                       (char *)(uintptr_t) "MILLRACE_PORT_8080_TCP_START=tcp://172.17.0.5:8080",
+                       (char *)(uintptr_t) "MILLRACE_V2_SERVICE_HOST=10.96.12.5",
+                       (char *)(uintptr_t) "MILLRACE_V2_PORT=tcp://10.96.12.5:80",
+                       (char *)(uintptr_t) "MILLRACE_V2_PORT_80_TCP_ADDR=10.96.12.5",
+                       (char *)(uintptr_t) "MILLRACE_NAME=/app/millrace",
+                       (char *)(uintptr_t) "MILLRACE_ENV_PATH=/bin",
+                       NULL};
+    size_t pos = 0;
+    mr_options o;
+    mr_err err;
+    expect_ok(parse_env("serve m", environ, &o, &err), &err);
+    assert_int_equal(mr_options_number(&o, MR_OPTION_PORT), 8080);
+    assert_false(mr_options_given(&o, MR_OPTION_PORT));
+    assert_true(mr_options_next_warning(&o, environ, &pos, &err));
+    assert_non_null(strstr(err.text, "MILLRACE_PORT=udp://[fd00::4]:8080 is the address of the service \"millrace\""));
+    assert_false(mr_options_next_warning(&o, environ, &pos, &err));
+    mr_options_deinit(&o);
+    expect_ok(parse_env("serve m --port 9000", environ, &o, &err), &err);
+    pos = 0;
+    assert_false(mr_options_next_warning(&o, environ, &pos, &err));
+    mr_options_deinit(&o);
+    /* What no service sets stays an error. */
+    char *wrong[] = {(char *)(uintptr_t) "MILLRACE_PORT=tcp://10.96.12.4", NULL};
+    expect_fails(parse_env("serve m", wrong, &o, &err), MR_E_INVALID, &err, "MILLRACE_PORT: \"tcp://10.96.12.4\"");
+    mr_options_deinit(&o);
+    char *unknown[] = {(char *)(uintptr_t) "MILLRACE_PORT_TCP=8080", (char *)(uintptr_t) "MILLRACE_HTTP_PORT=8080",
+                       NULL};
+    accept("serve m", &o);
+    pos = 0;
+    assert_true(mr_options_next_warning(&o, unknown, &pos, &err));
+    assert_true(mr_options_next_warning(&o, unknown, &pos, &err));
+    mr_options_deinit(&o);
 }
 
 static void test_failing_allocations(void **state) {
@@ -359,6 +424,8 @@ int main(void) {
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_unknown_variables),
+        cmocka_unit_test(test_options_replace_variables),
+        cmocka_unit_test(test_variables_of_services),
         cmocka_unit_test(test_failing_allocations),
         cmocka_unit_test(test_help_is_complete),
         cmocka_unit_test(test_help_is_laid_out),
