@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
+#include "coordinator/session/output_json.h"
 #include "coordinator/session/session_kv.h"
 #include "coordinator/session/session_kv_ahead.h"
 #include "coordinator/session/session_layers.h"
@@ -266,7 +267,7 @@ static void say_plan(const mr_session *s, const mr_job *job, double seconds) {
     mr_text_buf table = {0};
     mr_err ignored;
     if (mr_session_print_plan(s, &table, &ignored) == MR_OK)
-        mr_output_note_lines(table.data);
+        output_json_note_plan(table.data, &s->plan, s->sizes, &s->cluster);
     mr_text_buf_deinit(&table);
     mr_output_note("epoch %" PRIu32 ": a new plan runs after %.2f s, %" PRId32 " of %" PRId32
                    " layers were kept, and %" PRId32 " %s on",
