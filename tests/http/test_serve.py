@@ -228,6 +228,12 @@ class Ends(unittest.TestCase):
         self.bad(["--api-key-file", "cannot be read"], "--api-key-file", "/nonexistent")
         self.bad(["--api-key"], "--api-key", "")
         self.bad(["--host"], "--host", "no such host")
+        self.bad(["--host [::]", "--insecure"], "--host", "[::]")
+
+    def test_address_in_brackets(self):
+        """As in a URL."""
+        with Serve("--host", "[::1]", ready=False) as server:
+            self.assertRegex(server.url, r"^http://\[::1\]:[0-9]+$")
 
     def test_errors_have_one_vocabulary(self):
         """The same status has the same type, whichever part of the server finds the error."""

@@ -15,7 +15,7 @@
 
 #include "engine/base/own_ports.h"
 
-enum { BACKLOG = 512, UNIX_MODE = 0600 };
+enum { BACKLOG = 512, UNIX_MODE = 0600, HOST_BYTES = 1025 };
 
 static bool is_loopback(const struct sockaddr *a) {
     if (a->sa_family == AF_INET)
@@ -84,9 +84,11 @@ static mr_status bind_tcp(http_listener *l, const mr_http_config *config, const 
 static mr_status open_tcp(http_listener *l, const mr_http_config *config, mr_err *err) {
     const struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     struct addrinfo *found = NULL;
-    char port[16];
+    char port[16], host[HOST_BYTES];
     snprintf(port, sizeof port, "%d", config->port);
-    int code = getaddrinfo(config->host, port, &hints, &found);
+    bool is_in_brackets = config->host[0] == '[' && config->host[strlen(config->host) - 1] == ']'; /* as in URLs */
+    snprintf(host, sizeof host, "%.*s", (int)strlen(config->host) - 2 * is_in_brackets, config->host + is_in_brackets);
+    int code = getaddrinfo(host, port, &hints, &found);
     if (code != 0)
         return mr_err_set(err, MR_E_INVALID, "--host %.100s: %s", config->host, gai_strerror(code));
     mr_status status = bind_tcp(l, config, found, err);
