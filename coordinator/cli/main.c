@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "backends/cpu/kernels.h"
@@ -25,6 +26,8 @@
 /* EXIT_START_AGAIN: with --recover, a rank was lost before a plan ran. The number is EX_TEMPFAIL of BSD. */
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_START_AGAIN = 75 };
 
+enum { LEAST_STACK_BYTES = 512 << 10 };
+
 typedef mr_status cmd_fn(const mr_options *options, mr_err *err);
 
 static cmd_fn *const COMMANDS[MR_COMMAND_COUNT] = {
@@ -42,11 +45,15 @@ static void fill_standard_streams(void) {
             return;
 }
 
-/* Checks the environment variables that are not options. */
-static mr_status check_variables(mr_err *err) {
+/* Checks the environment variables that are not options, and the limit of stacks, which is that of new threads, too. */
+static mr_status check_environment(mr_err *err) {
     char levels[64];
     size_t used = 0;
     const char *wrong = mr_isa_env_error();
+    struct rlimit stack;
+    if (getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < LEAST_STACK_BYTES)
+        return mr_err_set(err, MR_E_NO_MEMORY, "a stack may have %d KiB here, and needs %d; hint: ulimit -s 8192",
+                          (int)(stack.rlim_cur / 1024), LEAST_STACK_BYTES / 1024);
     if (!wrong)
         return mr_graph_variables_check(err);
     for (int i = 0; i < MR_ISA_COUNT; i++)
@@ -112,7 +119,7 @@ static mr_status run(const mr_options *o, mr_err *err) {
         return print_text(o, err);
     configure_log(o);
     warn_of_variables(o);
-    mr_status status = check_variables(err);
+    mr_status status = check_environment(err);
     return status == MR_OK ? COMMANDS[o->command](o, err) : status;
 }
 
@@ -149,7 +156,7 @@ static int follow(const mr_options *o, mr_status status, mr_err *problem) {
     if (status == MR_OK) {
         configure_log(o);
         mr_mem_set_budget((size_t)mr_options_number(o, MR_OPTION_MEM));
-        status = check_variables(problem);
+        status = check_environment(problem);
         if (status == MR_OK)
             status = mr_session_model_path(o, &path, problem);
     }
@@ -169,7 +176,7 @@ int main(int argc, char **argv) {
     mr_options options;
     mr_err err = {0};
     fill_standard_streams();
-    signal(SIGPIPE, SIG_IGN);
+    mr_interrupt_ignore_strays();
     const mr_rank_place place = mr_rank_place_get();
     const bool is_first = place.rank == 0;
     if (place.n_ranks > 1)

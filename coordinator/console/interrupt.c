@@ -35,6 +35,22 @@ static void on_interrupt(int signal_number) {
     interrupted = signal_number;
 }
 
+static void ignore(int signal_number) {
+    struct sigaction action;
+    if (sigaction(signal_number, NULL, &action) != 0 || action.sa_handler != SIG_DFL)
+        return;
+    action.sa_handler = SIG_IGN;
+    sigaction(signal_number, &action, NULL);
+}
+
+void mr_interrupt_ignore_strays(void) {
+    static const int STRAYS[] = {SIGPIPE, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, SIGXFSZ};
+    for (size_t i = 0; i < sizeof STRAYS / sizeof STRAYS[0]; i++)
+        ignore(STRAYS[i]);
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++)
+        ignore(number);
+}
+
 void mr_interrupt_catch(void) {
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     for (int i = 0; i < N_SIGNALS && !interrupted; i++) {

@@ -1,12 +1,17 @@
 /* coordinator/console/interrupt.h - SIGINT (Ctrl-C), SIGTERM (as mpirun sends it) and SIGHUP as flags that a command
- * polls. So a command can end early and still print its results.
- * Threads: the two catch functions are for the main thread; the other functions are for any thread. */
+ * polls. So a command can end early and still print its results. Signals that nobody means for it are ignored.
+ * Threads: mr_interrupt_ignore_strays and the two catch functions are for the main thread; the other functions are for
+ * any thread. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_CONSOLE_INTERRUPT_H
 #define MR_COORDINATOR_CONSOLE_INTERRUPT_H
 
 #include <stdbool.h>
 
+/* Ignores the signals that would end the program though nobody means that: SIGUSR1, SIGALRM and others, which batch
+ * systems and scripts send to whole jobs. SIGPIPE and SIGXFSZ are ignored because write returns an error then, too.
+ * Actions that a library has set stay. */
+void mr_interrupt_ignore_strays(void);
 /* From now on, the first SIGINT or SIGTERM only sets a flag. A second one has its previous action, by default to end
  * the program. Signals that were ignored (nohup) stay ignored. May be called again. */
 void mr_interrupt_catch(void);

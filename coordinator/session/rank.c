@@ -328,7 +328,6 @@ static void release(rank_process *p, int64_t patience_ns) {
 
 mr_status rank_start(const mr_rank_config *config, rank_process **out, mr_err *err) {
     rank_process *p = NULL;
-    signal(SIGUSR1, SIG_IGN); /* mpirun passes it on to all ranks; rank 0 is drained by its server */
     mr_status status = create(config, &p, err);
     if (status == MR_OK)
         status = wait_for_mpi(p, err);

@@ -270,6 +270,15 @@ class Reports(Case):
         self.assertIn("context", str(json.loads(done.stderr)))
 
 
+    def test_small_stack(self):
+        """A limit of stacks that is too small for threads is an error with a remedy."""
+        done = subprocess.run(["sh", "-c", 'ulimit -s 64; exec "$0" "$@"', cli.BIN, "generate", self.model, "-p", "a"], check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual((done.returncode, done.stdout), (1, b""), done.stderr)
+        self.assertIn(b"error: a stack may have 64 KiB here, and needs 512; hint: ulimit -s", done.stderr)
+        self.good("generate", self.model, "-p", "a", "-n", "2")
+
+
 class Interruptions(Case):
     @classmethod
     def setUpClass(cls):
