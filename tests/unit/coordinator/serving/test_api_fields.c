@@ -191,14 +191,17 @@ static void test_thinking(void **state) {
     api_scene s;
     api_scene_open_with(&s, "ab",
                         "{% for v in [enable_thinking, thinking] %}{{ '-' if v is undefined else 'T' if v else 'F' }}"
-                        "{% endfor %}{{ reasoning_effort }}{% if clear_thinking is false %} keeps{% endif %}");
+                        "{% endfor %}{{ reasoning_effort }}{% if clear_thinking is false %} keeps{% endif %}"
+                        "|{{ messages[0].content }}");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0] + sizeof bad / sizeof bad[0]; i++) {
         bool is_good = i < sizeof cases / sizeof cases[0];
         const char *const *c = is_good ? cases[i] : bad[i - sizeof cases / sizeof cases[0]];
         char body[256];
         snprintf(body, sizeof body, "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}]%s}", c[0]);
         api_result r = api_scene_ask(&s, API_APPLY_TEMPLATE, body);
-        if (strcmp(api_text_at(r.json, is_good ? "prompt" : "error.param"), c[1]) != 0)
+        const char *text = api_text_at(r.json, is_good ? "prompt" : "error.param");
+        size_t n = is_good ? strcspn(text, "|") : strlen(text);
+        if (n != strlen(c[1]) || strncmp(text, c[1], n) != 0)
             fail_msg("%s: %s", body, r.bytes.data);
         api_result_deinit(&r);
     }
