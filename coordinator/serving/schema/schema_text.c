@@ -298,8 +298,6 @@ static bool find_states(automaton *a, text_set set) {
         for (size_t c = 0; ok && c < a->n_symbols; c++) {
             const state from = a->states[s];
             uint32_t code = a->symbols[c].code;
-            for (size_t i = 0; i < a->n_used; i++)
-                a->p->has[a->used[i]] = a->symbols[c].signature >> i & 1;
             bool is_word = text_class_has(a->p, a->p->words, code);
             text_set after =
                 text_spend(a->p, a->n_used / 8) ? text_derive(a->p, from.set, code, from.before) : TEXT_NONE;

@@ -106,7 +106,6 @@ uint32_t text_class_of(text_sets *p, const gbnf_range *ranges, size_t n) {
     if (p->problem || p->n_classes == MAX_CLASSES || p->n_ranges + n > MAX_RANGES || !text_spend(p, p->n_classes))
         return text_fail(p, TEXT_TOO_LARGE);
     if (!mr_grammar_grow(&p->classes, &p->cap_classes, p->n_classes + 1, sizeof *p->classes) ||
-        !mr_grammar_grow(&p->has, &p->cap_has, p->n_classes + 1, sizeof *p->has) ||
         !mr_grammar_grow(&p->ranges, &p->cap_ranges, p->n_ranges + n + 1, sizeof *p->ranges))
         return text_fail(p, TEXT_NO_MEMORY);
     if (n)
@@ -422,7 +421,7 @@ static text_set derive(text_sets *p, text_set x, text_set rest, place at) {
         bool skip = false; /* x takes nothing, and the rest comes */
         switch ((text_kind)t.kind) {
         case TEXT_IS_CHARS:
-            push(p, p->has[t.a] ? rest : TEXT_NONE);
+            push(p, text_class_has(p, t.a, at.code) ? rest : TEXT_NONE);
             break;
         case TEXT_IS_EMPTY:
             skip = rest != TEXT_EMPTY;
@@ -431,7 +430,7 @@ static text_set derive(text_sets *p, text_set x, text_set rest, place at) {
             skip = at.before == TEXT_AT_START;
             break;
         case TEXT_IS_EDGE:
-            skip = ((at.before == TEXT_AFTER_WORD) != p->has[p->words]) != (t.a != 0);
+            skip = ((at.before == TEXT_AFTER_WORD) != text_class_has(p, p->words, at.code)) != (t.a != 0);
             break;
         case TEXT_IS_SEQUENCE:
             rest = text_sequence(p, t.b, rest);
@@ -483,12 +482,10 @@ bool text_has(text_sets *p, text_set a, mr_str utf8) {
         uint32_t code = (uint8_t)utf8.data[at];
         if (n > 1)
             mr_gbnf_char((mr_str){utf8.data + at, n}, &(size_t){0}, &code);
-        for (size_t i = 0; i < p->n_classes; i++)
-            p->has[i] = text_class_has(p, (uint32_t)i, code);
-        if (n == 0 || !text_spend(p, p->n_classes))
+        if (n == 0 || !text_spend(p, 1))
             return false;
         a = text_derive(p, a, code, before);
-        before = p->has[p->words] ? TEXT_AFTER_WORD : TEXT_AFTER_OTHER;
+        before = text_class_has(p, p->words, code) ? TEXT_AFTER_WORD : TEXT_AFTER_OTHER;
         at += n;
     }
     return p->problem == TEXT_FINE && (p->terms[a].takes_empty >> before & 1);
@@ -531,7 +528,6 @@ void text_sets_deinit(text_sets *p) {
     mr_free(p->ranges);
     mr_free(p->slots);
     mr_free(p->stack);
-    mr_free(p->has);
     for (uint32_t i = 0; i < p->n_divisors; i++)
         mr_free(p->divisors[i].class_of);
     *p = (text_sets){0};

@@ -79,8 +79,7 @@ typedef struct text_sets {
     gbnf_range *ranges;
     uint32_t *slots; /* for each hash: the last term of it */
     text_set *stack; /* of functions that collect terms */
-    bool *has;       /* for each class: whether the present character is in it */
-    size_t n_terms, cap_terms, n_classes, cap_classes, n_ranges, cap_ranges, n_stack, cap_stack, cap_has;
+    size_t n_terms, cap_terms, n_classes, cap_classes, n_ranges, cap_ranges, n_stack, cap_stack;
     text_divisor divisors[TEXT_MAX_DIVISORS];
     struct {
         uint32_t mask, class_id;
@@ -127,7 +126,7 @@ text_set text_lengths(text_sets *p, text_set a, uint32_t min, uint32_t max);
  * is above TEXT_MAX_DIVISOR, or has more than TEXT_MAX_REMAINDERS classes of remainders. */
 text_set text_multiple(text_sets *p, uint32_t number, uint32_t n_digits);
 
-/* What may follow the character `code` in the texts of a. p->has is set for that character. */
+/* What may follow the character `code` in the texts of a. */
 text_set text_derive(text_sets *p, text_set a, uint32_t code, text_before before);
 text_set text_derive_multiple(text_sets *p, text_set a, uint32_t code);
 /* The term of this kind and these parts, which is made if it is new. */
