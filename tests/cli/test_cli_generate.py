@@ -67,6 +67,17 @@ class Texts(Case):
         self.assertTrue(all(len(s["ids"]) == 3 and s["finish_reason"] == "length" for s in found))
         self.assertEqual(found[299]["text"] + "\n", self.text("-p", "x299", "-n", "3", "--seed", "2"))
 
+    def test_trace(self):
+        """A row for each stage, with the phases of every step; the text is the same."""
+        common, trace = ["-p", "ab", "-n", "5", "--seed", "3", "--stages", "2"], self.path("trace.json")
+        self.assertEqual(self.text(*common, "--trace", trace), self.text(*common))
+        with open(trace, encoding="utf-8") as f:
+            events = json.load(f)
+        rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        for stage in (0, 1):
+            steps = {e["args"]["step"] for e in events if "dur" in e and rows[e["tid"]].startswith(f"stage {stage},")}
+            self.assertLessEqual(set(range(1, 6)), steps)
+
     def test_files(self):
         common = ["-n", "5", "--seed", "3"]
         wanted = self.text("-p", "a\nb", *common)
