@@ -57,7 +57,7 @@ use_long_piece() {
     preset=${1#long-} share=4 left_out='' timeout_s=7200
     case $1 in
     long-isa-*)
-        preset=release share=12 variables=("MILLRACE_CPU_ISA=${1#long-isa-}")
+        preset=release share=12 variables=(MILLRACE_SOAK_S=60 "MILLRACE_CPU_ISA=${1#long-isa-}")
         selection=(-LE 'minutes|long|mpi')
         ;;
     long-gpus) gpu=OFF selection=(-L cuda) ;;
@@ -65,7 +65,7 @@ use_long_piece() {
     long-gcc-11 | long-clang-14) share=12 left_out='long;minutes;mpirun' targets=(all bench) ;;
     *)
         preset=${preset%-*}
-        variables=("MILLRACE_SOAK_S=${MILLRACE_SOAK_S:-300}")
+        variables=("MILLRACE_SOAK_S=${MILLRACE_SOAK_S:-600}")
         [[ $preset != release ]] || variables+=(MILLRACE_TEST_LONG=1)
         case ${1##*-} in
         kernel) selection=(-L kernel) ;;

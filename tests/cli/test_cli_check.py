@@ -231,12 +231,12 @@ class Check(unittest.TestCase):
         lines = self.check("--long", ANY="1")
         self.assertEqual(len([line for line in lines if line.startswith("long-")]), len(pieces))
         self.assertEqual([r for r in self.runs if r[4]],
-                         [("release", "12", "", "", isa, r[5]) for isa, r in
+                         [("release", "12", "", "60", isa, r[5]) for isa, r in
                           zip(("scalar", "avx2"), [r for r in self.runs if r[4]])])
         self.assertRegex("\n".join(lines), "(?m)^long-isa-avxvnni left out: not an instruction set below")
         for run in self.runs:
             if not run[4] and run[0] in ("release", "clang", "asan", "tsan"):
-                self.assertEqual(run[1:4], ("4", "1" if run[0] == "release" else "", "300"), run)
+                self.assertEqual(run[1:4], ("4", "1" if run[0] == "release" else "", "600"), run)
         self.check("--long", ANY="1")
         self.assertEqual(self.runs, [])
 
