@@ -96,7 +96,7 @@ int main(void) {
     mr_tokenizer *tok = small_create(&v);
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) {
         mr_err err = {0};
-        json_t *request = mr_json_read((mr_str){line, (size_t)n}, false, &err);
+        json_t *request = mr_json_read((mr_str){line, (size_t)n}, 0, &err);
         json_t *result = json_object_get(request, "messages") ? render(request, tok) : parse(request);
         if (!result || json_dumpf(result, stdout, JSON_ENCODE_ANY) != 0)
             return 1;

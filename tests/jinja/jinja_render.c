@@ -28,7 +28,7 @@ int main(void) {
     size_t cap = 0;
     for (ssize_t n; (n = getline(&line, &cap, stdin)) > 0;) {
         mr_err err = {0};
-        json_t *request = mr_json_read((mr_str){line, (size_t)n}, false, &err);
+        json_t *request = mr_json_read((mr_str){line, (size_t)n}, 0, &err);
         json_t *result = request ? answer(request) : json_pack("{s:s}", "error", err.text);
         if (!result || json_dumpf(result, stdout, JSON_ENCODE_ANY) != 0)
             return 1;

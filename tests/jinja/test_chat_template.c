@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "coordinator/serving/chat/chat_template_internal.h"
+#include "coordinator/serving/json/json.h"
 #include "engine/base/mem.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/test.h"
@@ -45,7 +46,7 @@ static mr_chat_template *load(const char *source) {
 static mr_status render(const mr_chat_template *t, const char *messages_text, const char *tools_text,
                         const char *more_text, mr_text_buf *out, mr_err *err) {
     json_error_t error;
-    json_t *messages = json_loads(messages_text, 0, &error),
+    json_t *messages = mr_json_read(mr_str_from(messages_text), 0, NULL),
            *tools = tools_text ? json_loads(tools_text, 0, &error) : NULL;
     json_t *more = more_text ? json_loads(more_text, 0, &error) : NULL;
     assert_non_null(messages);
@@ -221,6 +222,202 @@ static void test_calls_that_are_left_out(void **state) {
     }
 }
 
+/* One conversation in a template; want NULL: it is refused, and the error says `says`. */
+typedef struct conversation {
+    const char *source, *messages, *want, *says;
+} conversation;
+
+static void check_conversations(const conversation *cases, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        mr_chat_template *t = load(cases[i].source);
+        mr_text_buf out = {0};
+        mr_err err = {0};
+        mr_status status = render(t, cases[i].messages, tools_text, NULL, &out, &err);
+        if (cases[i].want && status != MR_OK)
+            fail_msg("%s: %s", cases[i].messages, err.text);
+        if (cases[i].want)
+            assert_string_equal(out.data, cases[i].want);
+        else
+            assert_int_equal(status, MR_E_INVALID);
+        if (cases[i].says)
+            expect_says(err.text, cases[i].says);
+        mr_text_buf_deinit(&out);
+        mr_chat_template_destroy(t);
+    }
+}
+#define CHECK_CONVERSATIONS(cases) check_conversations(cases, sizeof(cases) / sizeof *(cases))
+
+/* A text of JSON that stands in JSON. */
+#define ARGS(text) "[" CALLED("\"\"", text) "]"
+
+static void test_arguments(void **state) {
+    (void)state;
+    static const char objects[] = CALLS "{{ c.function.arguments|tojson }}{% endfor %};{% endfor %}";
+    static const char strings[] = CALLS "{{ '' + c.function.arguments }}{% endfor %};{% endfor %}";
+    static const conversation CASES[] = {
+        {objects, ARGS("\"\""), "now{};", NULL},
+        {objects, ARGS("\" \\n\""), "now{};", NULL},
+        {objects, ARGS("null"), "now{};", NULL},
+        {objects, ARGS("\"null\""), "now{};", NULL},
+        {objects, ARGS("[]"), "now{};", NULL},
+        {objects, ARGS("\"{\""), "now{};", NULL},
+        {objects, "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"now\"}}]}]", "now{};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": \\\"Os\""), "now{\"a\": \"Os\"};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": [1, {\\\"b\\\": \\\"x\\\\\""), "now{\"a\": [1, {\"b\": \"x\"}]};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": 1, \\\"b\\\": tr\""), "now{\"a\": 1};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": 1, \\\"b\""), "now{\"a\": 1};", NULL},
+        {objects, ARGS("\"{'a': 1}\""), "now{\"arguments\": \"{'a': 1}\"};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": 1}}\""), "now{\"arguments\": \"{\\\"a\\\": 1}}\"};", NULL},
+        {objects, ARGS("\"\\\"{\\\\\\\"a\\\\\\\": 1}\\\"\""), "now{\"a\": 1};", NULL},
+        {objects, ARGS("7"), "now{\"arguments\": 7};", NULL},
+        {objects, ARGS("\"18446744073709551615\""), "now{\"arguments\": 18446744073709551615};", NULL},
+        {objects, ARGS("\"{\\\"a\\\": -18446744073709551615}\""), "now{\"a\": -18446744073709551615};", NULL},
+        {strings, ARGS("\"{\\\"a\\\":  18446744073709551615}\""), "now{\"a\":  18446744073709551615};", NULL},
+        {strings, ARGS("\"{\\\"a\\\": \\\"Os\""), "now{\"a\": \"Os\"};", NULL},
+        {strings, ARGS("null"), "now{};", NULL},
+    };
+    CHECK_CONVERSATIONS(CASES);
+}
+
+#define MESSAGE(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
+#define TWO_CALLS                                                                                                      \
+    "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": ["                                                   \
+    "{\"id\": \"a\", \"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}},"                 \
+    "{\"id\": \"b\", \"type\": \"function\", \"function\": {\"name\": \"g\", \"arguments\": \"{}\"}}]}"
+#define TWO_RESULTS                                                                                                    \
+    "{\"role\": \"tool\", \"tool_call_id\": \"b\", \"content\": \"2\"}, "                                              \
+    "{\"role\": \"tool\", \"tool_call_id\": \"a\", \"content\": \"1\"}"
+
+/* Messages that templates lose or refuse where they stand. */
+static void test_places(void **state) {
+    (void)state;
+    static const char all[] = NATIVE "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    static const char says_developer[] = /* and writes nothing for it, without tools or with */
+        NATIVE "{% for m in messages %}{% if m.role != 'developer' or not tools %}{{ m.role }}:{{ m.content }};"
+               "{% endif %}{% endfor %}";
+    static const char first_only[] =
+        NATIVE "{% for m in messages %}{% if m.role != 'system' or loop.first %}{{ m.role }}:{{ m.content }};"
+               "{% endif %}{% endfor %}";
+    static const char strict[] =
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}{% for m in messages %}"
+        "{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('not in turn') }}{% endif %}"
+        "{{ m.role }}:{{ m.content }};{% endfor %}";
+    static const char one_call[] =
+        NATIVE "{% for m in messages %}{{ m.role }}:{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}"
+               "{{ m.tool_calls[0].function.arguments|tojson }}{% else %}{{ m.content }}{% endif %};{% endfor %}";
+    static const conversation CASES[] = {
+        {all, "[" MESSAGE("developer", "D") "," USER "]", "system:D;user:Hi;", NULL},
+        {says_developer, "[" MESSAGE("developer", "D") "," USER "]", "system:D;user:Hi;", NULL},
+        {first_only, "[" SYSTEM "," MESSAGE("developer", "D") "," USER "]", "system:Be kind\n\nD;user:Hi;", NULL},
+        {first_only, "[" USER "," MESSAGE("assistant", "x") "," SYSTEM "," MESSAGE("system", "S") "," USER "]",
+         "user:Hi;assistant:x;user:Be kind\n\nS\n\nHi;", NULL},
+        {first_only, "[" USER "," SYSTEM "]", "user:Hi\n\nBe kind;", NULL},
+        {first_only, "[" USER "," MESSAGE("assistant", "x") "," SYSTEM "]", "user:Hi;assistant:x;user:Be kind;", NULL},
+        {one_call, "[" USER "," TWO_CALLS "," TWO_RESULTS "]", "user:Hi;assistant:f{};tool:1;assistant:g{};tool:2;",
+         NULL},
+        {one_call, "[" USER "," CALLED("\"I look\"", "\"{}\"") "," RESULT "]",
+         "user:Hi;assistant:I look;assistant:now{};tool:12:00;", NULL},
+        {strict, "[" USER "," USER "," MESSAGE("assistant", "x") "," MESSAGE("assistant", "y") "]", NULL,
+         "messages[3]"},
+    };
+    CHECK_CONVERSATIONS(CASES);
+    mr_chat_template *t = load(strict);
+    check(t, "[" SYSTEM "," USER "," TWO_CALLS "," TWO_RESULTS "," USER "]", NULL,
+          "user:Be kind\n\nHi;assistant:<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n"
+          "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>;"
+          "user:<tool_response>\n2\n</tool_response>\n<tool_response>\n1\n</tool_response>\n\nHi;");
+    mr_chat_template_destroy(t);
+}
+
+static void test_reasoning(void **state) {
+    (void)state;
+#define THOUGHT(member)                                                                                                \
+    "[" USER ", {\"role\": \"assistant\", " member ", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}]"
+#define READS(name)                                                                                                    \
+    NATIVE "{% for m in messages %}{{ m." name " }}{{ m.content }}{% if m.tool_calls %}f{{ "                           \
+           "m.tool_calls[0].function.arguments|tojson }}{% endif %};{% endfor %}"
+    static const char parts[] =
+        NATIVE "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+               "{{ p.thinking }}{{ p.text }}{% endfor %}{% endif %}{% if m.tool_calls %}f"
+               "{{ m.tool_calls[0].function.arguments|tojson }}{% endif %};{% endfor %}";
+    static const char marks[] =
+        NATIVE "{# <think> </think> #}{% for m in messages %}{{ m.content }}{% if m.tool_calls %}f"
+               "{{ m.tool_calls[0].function.arguments|tojson }}{% endif %};{% endfor %}";
+    static const conversation CASES[] = {
+        {READS("thinking"), THOUGHT("\"reasoning\": \"hm\""), "Hi;hmf{};", NULL},
+        {READS("thinking"), THOUGHT("\"reasoning_content\": \"hm\", \"reasoning\": \"hm\""), "Hi;hmf{};", NULL},
+        {READS("reasoning"), THOUGHT("\"reasoning_content\": \"hm\""), "Hi;hmf{};", NULL},
+        {READS("reasoning_content"), THOUGHT("\"reasoning\": \"hm\", \"reasoning_content\": \"\""), "Hi;hmf{};", NULL},
+        {READS("reasoning_content"),
+         THOUGHT("\"content\": [{\"type\": \"thinking\", \"thinking\": [{\"type\": \"text\", \"text\": \"hm\"}]},"
+                 "{\"type\": \"text\", \"text\": \"So.\"}]"),
+         "Hi;hmSo.f{};", NULL},
+        {READS("reasoning_content"),
+         THOUGHT("\"reasoning_details\": [{\"type\": \"reasoning.text\", \"text\": \"hm\"}]"), "Hi;hmf{};", NULL},
+        {parts, THOUGHT("\"reasoning\": \"hm\", \"content\": \"So.\""), "Hi;hmSo.f{};", NULL},
+        {marks, THOUGHT("\"reasoning\": \"hm\""), "Hi;<think>\nhm\n</think>\n\nf{};", NULL},
+    };
+    CHECK_CONVERSATIONS(CASES);
+}
+
+/* Texts that a template changes on purpose count as there; those that it leaves out do not. */
+static void test_nothing_is_lost(void **state) {
+    (void)state;
+#define EACH(text) NATIVE "{% for m in messages %}{% if m.content != 'lose me' %}" text "{% endif %};{% endfor %}"
+#define SIGNS "a\\\\ \\\"b\\\" 'c'\\n <d> & \xC3\xA9 \xF0\x9F\x98\x80 e"
+    static const conversation CASES[] = {
+        {EACH("{{ m.content }}"), "[" USER "," MESSAGE("assistant", "lose me") "]", NULL, "messages[1].content"},
+        {EACH("{{ m.content }}"), "[" USER "," MESSAGE("user", "x") "," MESSAGE("user", "lose me") "]", NULL,
+         "messages[2].content"},
+        {EACH("{{ m.content }}"), "[" MESSAGE("user", "\\u00a0 x \\n") "]", "\xC2\xA0 x \n;", NULL},
+        {EACH("{{ m.content|trim }}"), "[" MESSAGE("user", "\\u00a0 x \\n") "]", "x;", NULL},
+        {EACH("{{ m.content|trim|upper }}"), "[" MESSAGE("user", "x") "]", NULL, "messages[0].content"},
+        {EACH("{{ m.content|tojson }}"), "[" MESSAGE("user", SIGNS) "]",
+         "\"a\\\\ \\\"b\\\" 'c'\\n <d> & \xC3\xA9 \xF0\x9F\x98\x80 e\";", NULL},
+        {EACH("{{ m.content|tojson(ensure_ascii=true) }}"), "[" MESSAGE("user", SIGNS) "]",
+         "\"a\\\\ \\\"b\\\" 'c'\\n <d> & \\u00e9 \\ud83d\\ude00 e\";", NULL},
+        {EACH("{{ m.content|tojson|tojson }}"), "[" MESSAGE("user", "a\\n\\\"b") "]", "\"\\\"a\\\\n\\\\\\\"b\\\"\";",
+         NULL},
+        {EACH("{{ [m.content] }}"), "[" MESSAGE("user", "it's\\n\\\"x") "]", "['it\\'s\\n\"x'];", NULL},
+        {EACH("{{ m.content|e }}"), "[" MESSAGE("user", SIGNS) "]",
+         "a\\ &#34;b&#34; &#39;c&#39;\n &lt;d&gt; &amp; \xC3\xA9 \xF0\x9F\x98\x80 e;", NULL},
+        {EACH("{{ m.content.split('</think>')|last }}"), "[" MESSAGE("assistant", "<think>a</think>b") "]", "b;", NULL},
+        {EACH("{{ m.content.split('</think>')|last }}"), "[" MESSAGE("user", "<think>a</think>b") "]", NULL,
+         "messages[0].content"},
+        {EACH("{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{% for k, v in "
+              "c.function.arguments|items %}"
+              "{% if k != 'zone' %}{{ k }}{{ v }}{% endif %}{% endfor %}{% endfor %}"),
+         "[" USER "," CALLED("\"\"", "\"{\\\"zone\\\": \\\"lost\\\"}\"") "]", NULL, "messages[1].tool_calls[0]"},
+        {NATIVE "{% for m in messages %}{% if m.content == 'bad' %}{{ raise_exception('a bad one') }}{% endif %}{{ "
+                "m.content }}"
+                "{% endfor %}",
+         "[" USER "," USER "," MESSAGE("user", "bad") "," USER "," USER "]", NULL, "messages[2]: chat template: "},
+    };
+    CHECK_CONVERSATIONS(CASES);
+}
+
+/* Members that are null count as left out. */
+static void test_nulls(void **state) {
+    (void)state;
+    static const char TOOLS[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"description\": null, \"parameters\": "
+        "{\"required\": "
+        "null, \"properties\": {\"a\": {\"enum\": [null], \"default\": null, \"title\": null}}}}}]";
+    mr_chat_template *t = load(NATIVE "{{ tools[0]|tojson }}{% for m in messages %}{% for k in m %}{{ k }},{% endfor %}"
+                                      "{{ m.content }};{% endfor %}");
+    check(t,
+          "[" USER ", {\"role\": \"assistant\", \"content\": \"x\", \"tool_calls\": null, \"function_call\": null, "
+          "\"refusal\": null}, {\"role\": \"assistant\", \"content\": \"y\", \"tool_calls\": []}]",
+          TOOLS,
+          "{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"a\": "
+          "{\"enum\": [null], "
+          "\"default\": null}}}}}role,content,Hi;role,content,x;role,content,y;");
+    mr_chat_template_destroy(t);
+    t = load(NATIVE "{{ tools[0].function.description|length }}{{ (messages|last).content }}");
+    check(t, "[" USER "]", TOOLS, "0Hi");
+    mr_chat_template_destroy(t);
+}
+
 static void test_variables(void **state) {
     (void)state;
     mr_chat_template *t =
@@ -375,6 +572,11 @@ int main(void) {
                                        cmocka_unit_test(test_contents),
                                        cmocka_unit_test(test_calls),
                                        cmocka_unit_test(test_calls_that_are_left_out),
+                                       cmocka_unit_test(test_arguments),
+                                       cmocka_unit_test(test_places),
+                                       cmocka_unit_test(test_reasoning),
+                                       cmocka_unit_test(test_nothing_is_lost),
+                                       cmocka_unit_test(test_nulls),
                                        cmocka_unit_test(test_variables),
                                        cmocka_unit_test(test_thinking),
                                        cmocka_unit_test(test_date),

@@ -7,6 +7,7 @@
 
 #include "coordinator/serving/api/api_fields.h"
 #include "coordinator/serving/api/api_request.h"
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/schema/schema.h"
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
@@ -49,7 +50,7 @@ static bool constrain_to_schema(api_request *r, const json_t *schema, bool stric
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return mr_api_error_set(e, 400, "invalid_type", name, "%s is %s, where a JSON schema is expected", name,
                                 schema ? mr_api_json_kind(schema) : "missing");
-    char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = mr_json_dump(schema, JSON_COMPACT);
     if (!text)
         return api_no_memory(e);
     bool ok = constrain_to_schema_text(r, mr_str_from(text), strict, name, e);

@@ -2,6 +2,7 @@
  * under another name, synced and renamed, so that a crash leaves the old content or the new. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_files.h"
+#include "coordinator/serving/json/json.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -85,7 +86,7 @@ mr_status batch_object_save(const char *folder, const json_t *object, mr_err *er
     mr_status status = batch_path(folder, json_string_value(json_object_get(object, "id")), ".json", path, err);
     if (status != MR_OK)
         return status;
-    char *text = json_dumps(object, JSON_INDENT(1));
+    char *text = mr_json_dump(object, JSON_INDENT(1));
     if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for an object");
     status = save(folder, path, mr_str_from(text), err);
@@ -124,7 +125,7 @@ mr_status batch_object_load(const char *folder, const char *id, json_t **out, mr
     mr_status status = batch_path(folder, id, ".json", path, err);
     if (status == MR_OK)
         status = read_file(path, &text, err);
-    json_t *object = status == MR_OK ? json_loadb(text.data, text.len, 0, NULL) : NULL;
+    json_t *object = status == MR_OK ? mr_json_read((mr_str){text.data, text.len}, 0, NULL) : NULL;
     mr_text_buf_deinit(&text);
     if (status != MR_OK)
         return status;

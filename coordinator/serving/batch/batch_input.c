@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 
+#include "coordinator/serving/json/json.h"
 #include "engine/base/mem.h"
 
 enum { KEY_BYTES = 4096 }; /* at the beginning of prompts, by which lines are sorted */
@@ -155,7 +156,7 @@ static bool id_of(const mr_batch_input *in, const batch_line *l, mr_text_buf *ou
     mr_str id = {in->data + l->at + l->id_at, l->n_id_bytes};
     if (!memchr(id.data, '\\', id.len))
         return mr_text_buf_append(out, id.data + 1, id.len - 2);
-    json_t *value = json_loadb(id.data, id.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    json_t *value = mr_json_read(id, 0, NULL);
     bool ok = value ? mr_text_buf_append(out, json_string_value(value), json_string_length(value))
                     : mr_text_buf_append(out, id.data, id.len);
     json_decref(value);
@@ -226,8 +227,8 @@ void mr_batch_input_close(mr_batch_input *in) {
 bool batch_line_put_id(const mr_batch_input *in, const batch_line *l, mr_text_buf *out) {
     char text[32];
     if (l->n_id_bytes && l->kind != BATCH_NOT_JSON) {
-        json_t *value = json_loadb(in->data + l->at + l->id_at, l->n_id_bytes, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-        char *id = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+        json_t *value = mr_json_read((mr_str){in->data + l->at + l->id_at, l->n_id_bytes}, 0, NULL);
+        char *id = value ? mr_json_dump(value, 0) : NULL;
         json_decref(value);
         if (id) {
             bool ok = mr_text_buf_append(out, id, strlen(id));

@@ -2,6 +2,7 @@
  * valid request becomes an error for the file of results instead. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_run.h"
+#include "coordinator/serving/json/json.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -77,8 +78,8 @@ static json_t *body_of(const json_t *line, const batch_line *l, batch_request *r
 }
 
 static json_t *read_line(mr_str text, const batch_line *l, batch_request *r) {
-    json_error_t why;
-    json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &why);
+    mr_err why;
+    json_t *value = mr_json_read(text, 0, &why);
     if (!value)
         refuse(r, "invalid_json_line", "line %" PRIu32 " is no JSON: %s", l->number, why.text);
     return value;
@@ -96,7 +97,7 @@ static json_t *prompt_body(const mr_batch_config *c, json_t *text) {
 
 static mr_status write_body(const mr_batch_config *c, json_t *body, const batch_line *l, batch_request *r,
                             mr_err *err) {
-    r->body = body && settle(c, body, r->endpoint, l) ? json_dumps(body, JSON_COMPACT) : NULL;
+    r->body = body && settle(c, body, r->endpoint, l) ? mr_json_dump(body, JSON_COMPACT) : NULL;
     return r->body ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the request of line %" PRIu32, l->number);
 }
 

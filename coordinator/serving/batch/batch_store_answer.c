@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "coordinator/serving/batch/batch_store_internal.h"
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/wire/api_json.h"
 
 /* --- Answers ----------------------------------------------------------------------------------------------------- */
@@ -34,7 +35,7 @@ static void answer_failure(mr_batch_answer *out, mr_status status, const char *w
 
 /* Releases the object. NULL: no memory. */
 static void answer_json(mr_batch_answer *out, json_t *object) {
-    char *text = object ? json_dumps(object, JSON_COMPACT) : NULL;
+    char *text = object ? mr_json_dump(object, JSON_COMPACT) : NULL;
     if (!text || !mr_text_buf_append(&out->body, text, strlen(text)))
         refuse(out, 503, NULL, "no memory for the answer");
     free(text);
@@ -153,8 +154,7 @@ static json_t *new_batch(const json_t *asked) {
 }
 
 static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
-    json_t *asked = json_loadb(body.data ? body.data : "", body.len, JSON_REJECT_DUPLICATES, NULL), *file = NULL,
-           *batch = NULL;
+    json_t *asked = mr_json_read(body, MR_JSON_UNIQUE_NAMES, NULL), *file = NULL, *batch = NULL;
     const char *input = text_at(asked, "input_file_id");
     mr_err err;
     mr_status status = MR_OK;

@@ -76,7 +76,7 @@ static json_t *complete(mr_str text, size_t n, bool quote, const place *p, int d
     for (int i = depth; ok && i > 0; i--)
         ok = mr_text_buf_append(&b, &p->closers[i - 1], 1);
     if (ok)
-        value = mr_json_read((mr_str){b.data, b.len}, false, NULL);
+        value = mr_json_read((mr_str){b.data, b.len}, 0, NULL);
     mr_text_buf_deinit(&b);
     return value;
 }
@@ -110,7 +110,7 @@ json_t *chat_arguments_read(json_t *given, bool *out_is_whole) {
     while (json_is_string(value) && trimmed(value).len) { /* a text may hold a text that holds the object */
         json_decref(text);
         text = value;
-        value = mr_json_read(trimmed(text), false, NULL);
+        value = mr_json_read(trimmed(text), 0, NULL);
         *out_is_whole = text == given && is_object(value);
         if (!value)
             value = read_cut(trimmed(text));

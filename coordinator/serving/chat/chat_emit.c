@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coordinator/serving/chat/chat_schema.h"
+#include "coordinator/serving/json/json.h"
 
 static chat_step failed(mr_chat_output *o, mr_status status) {
     o->status = status;
@@ -155,8 +156,7 @@ bool chat_value_to_json(mr_str text, unsigned types, bool is_json, mr_text_buf *
     for (int i = 0; i < 3; i++)
         if (mr_str_is(text, WORDS[i][0]) && (is_json || !(types & CHAT_TYPE_STRING)))
             text = mr_str_from(WORDS[i][1]);
-    json_error_t why;
-    json_t *value = json_loadb(text.data, text.len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL, &why);
+    json_t *value = mr_json_read(text, MR_JSON_ROUNDED, NULL);
     bool as_is = value && (is_json || (chat_value_type(value) & types));
     json_decref(value);
     if (as_is)

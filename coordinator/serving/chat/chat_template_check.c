@@ -87,13 +87,16 @@ static const char *skip_escape(const char *p, const char *end, uint32_t c) {
     return 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00) == c ? p + 5 : NULL;
 }
 
+static bool starts_with(mr_str s, const char *with) {
+    size_t n = strlen(with);
+    return s.len >= n && memcmp(s.data, with, n) == 0;
+}
+
 static const char *skip_entity(const char *p, const char *end, char c) {
     static const char *const ENTITIES[] = {"&&amp;", "<&lt;", ">&gt;", "'&#39;", "'&#x27;", "\"&#34;", "\"&quot;"};
-    for (size_t i = 0; i < sizeof ENTITIES / sizeof ENTITIES[0]; i++) {
-        size_t n = strlen(ENTITIES[i] + 1);
-        if (ENTITIES[i][0] == c && (size_t)(end - p) >= n && memcmp(p, ENTITIES[i] + 1, n) == 0)
-            return p + n;
-    }
+    for (size_t i = 0; i < sizeof ENTITIES / sizeof ENTITIES[0]; i++)
+        if (ENTITIES[i][0] == c && starts_with((mr_str){p, (size_t)(end - p)}, ENTITIES[i] + 1))
+            return p + strlen(ENTITIES[i] + 1);
     return NULL;
 }
 
@@ -101,15 +104,30 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+/* Skips blanks on both sides, however many there are; but a line break of the text may stand in the prompt escaped. */
+static void skip_blanks(const char **p, const char *end, mr_str text, size_t *i) {
+    for (bool in_prompt = true, in_text = true; in_prompt || in_text;) {
+        *p += in_prompt;
+        *i += in_text;
+        in_prompt = *p < end && is_blank(**p);
+        in_text = *i < text.len && is_blank(text.data[*i]) && (in_prompt || (*p < end && **p != '\\'));
+    }
+}
+
+/* Whether the & of a text stands at p as &amp;. A text may have &amp; itself. */
+static bool is_escaped_and(const char *p, const char *end, mr_str text, size_t i) {
+    mr_str at = {p, (size_t)(end - p)}, rest = {text.data + i, text.len - i};
+    return starts_with(at, "&amp;") && (!starts_with(rest, "&amp;") || starts_with(at, "&amp;amp;"));
+}
+
 /* Whether the text stands at p, with escapes; returns the end, or NULL. work counts bytes. */
 static const char *match_escaped(const char *p, const char *begin, const char *end, mr_str text, size_t *work) {
     for (size_t i = 0, n; i < text.len; ++*work) {
-        if (p < end && *p == text.data[i] && *p != '\\') {
-            bool blank = is_blank(*p);
-            for (p++, i++; blank && i < text.len && is_blank(text.data[i]);)
-                i++;
-            while (blank && p < end && is_blank(*p))
-                p++;
+        if (p < end && *p == text.data[i] && *p != '\\' && !is_escaped_and(p, end, text, i)) {
+            if (is_blank(*p))
+                skip_blanks(&p, end, text, &i);
+            else
+                p++, i++;
             continue;
         }
         const char *slash = p;

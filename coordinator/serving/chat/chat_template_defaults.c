@@ -7,6 +7,7 @@
 
 #include "coordinator/serving/chat/chat_schema.h"
 #include "coordinator/serving/chat/chat_template_internal.h"
+#include "coordinator/serving/json/json.h"
 
 static bool put(json_t *variables, const char *name, json_t *value) {
     return json_object_set_new(variables, name, value) == 0;
@@ -27,7 +28,7 @@ static bool put_functions(json_t *variables, const json_t *tools) {
     size_t i;
     bool ok = list != NULL;
     json_array_foreach(tools, i, tool) ok = ok && json_array_append(list, (json_t *)chat_tool_function(tool)) == 0;
-    char *text = ok ? json_dumps(list, JSON_INDENT(4)) : NULL;
+    char *text = ok ? mr_json_dump(list, JSON_INDENT(4)) : NULL;
     ok = text && put(variables, "functions", json_string(text));
     free(text);
     json_decref(list);

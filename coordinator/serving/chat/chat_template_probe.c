@@ -220,7 +220,7 @@ static const question QUESTIONS[] = {
 
 static mr_status try_trial(const mr_chat_template *t, const chat_source *s, const trial *tried, mr_text_buf *text,
                            bool *out_good, mr_err *err) {
-    json_t *messages = mr_json_read(mr_str_from(tried->messages), false, err), *read = NULL;
+    json_t *messages = mr_json_read(mr_str_from(tried->messages), 0, err), *read = NULL;
     mr_status status = messages ? chat_messages_read(messages, &read, err) : MR_E_NO_MEMORY;
     json_decref(messages);
     if (status != MR_OK)

@@ -10,6 +10,7 @@
 #include "coordinator/serving/chat/chat_formats.h"
 #include "coordinator/serving/chat/chat_grammar.h"
 #include "coordinator/serving/chat/chat_schema.h"
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/schema/schema.h"
 #include "engine/base/log.h"
 
@@ -29,7 +30,7 @@ static mr_status no_memory(mr_err *err) {
 
 /* Appends the rules of a schema, `name` and name-..., to the complete rules. */
 static mr_status add_schema(writer *w, const json_t *schema, const char *name) {
-    char *text = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *text = mr_json_dump(schema, JSON_COMPACT);
     if (!text)
         return no_memory(w->err);
     mr_status status = mr_grammar_schema_to_gbnf(mr_str_from(text), w->strict, name, w->to, w->err);

@@ -5,7 +5,6 @@
  * - half a surrogate pair (\ud800 alone) becomes U+FFFD.
  * - \u0000 in the name of a member becomes U+FFFD. In a string \u0000 stays: a string may hold zero bytes, so use
  *   json_string_length.
- * A mark of byte order (BOM) at the start is passed over.
  * Owns:    the caller owns what is returned.
  * Threads: pure functions. */
 // SPDX-License-Identifier: Apache-2.0
@@ -17,9 +16,14 @@
 #include "engine/base/status.h"
 #include "engine/base/str.h"
 
-/* Reads a value of any type. Of equal names the last one counts; with unique_names they are an error. NULL with
- * MR_E_FORMAT: the text is no JSON, and err says where; or with MR_E_NO_MEMORY. err may be NULL. */
-json_t *mr_json_read(mr_str text, bool unique_names, mr_err *err);
+enum {
+    MR_JSON_UNIQUE_NAMES = 1, /* equal names in an object are an error; otherwise the last one counts */
+    MR_JSON_ROUNDED = 2,      /* there are no long numbers: they are rounded to doubles, the largest one at most */
+};
+
+/* Reads a value of any type. flags: MR_JSON_. NULL with MR_E_FORMAT: the text is no JSON, and err says where; or with
+ * MR_E_NO_MEMORY. err may be NULL. */
+json_t *mr_json_read(mr_str text, unsigned flags, mr_err *err);
 
 /* The digits of a long number as they were read; NULL for any other value. */
 const char *mr_json_digits(const json_t *value);

@@ -13,6 +13,7 @@ typedef struct rewriter {
     mr_str in;
     size_t n_done; /* bytes of `in` that `out` has, as they were or rewritten */
     mr_text_buf out;
+    bool rounds; /* MR_JSON_ROUNDED */
     bool failed; /* no memory */
 } rewriter;
 
@@ -119,8 +120,15 @@ static size_t rewrite_number(rewriter *r, size_t at) {
     char *number = mr_strndup(r->in.data + at, end - at);
     r->failed = r->failed || !number;
     if (number && (whole && !has_exponent ? is_beyond_64_bits(number) : is_too_large(number))) {
-        replace(r, at, 0, mr_str_from("{\"" JSON_LONG_NAME "\":\""));
-        replace(r, end, 0, mr_str_from("\"}"));
+        bool too_large = is_too_large(number);
+        if (r->rounds && too_large)
+            replace(r, first, end - first, mr_str_from("1.7976931348623157e308"));
+        else if (r->rounds)
+            replace(r, end, 0, mr_str_from(".0"));
+        if (!r->rounds) {
+            replace(r, at, 0, mr_str_from("{\"" JSON_LONG_NAME "\":\""));
+            replace(r, end, 0, mr_str_from("\"}"));
+        }
     }
     mr_free(number);
     return end;
@@ -135,22 +143,17 @@ static void rewrite(rewriter *r) {
         append(r, r->in.data + r->n_done, r->in.len - r->n_done);
 }
 
-json_t *mr_json_read(mr_str text, bool unique_names, mr_err *err) {
+json_t *mr_json_read(mr_str text, unsigned flags, mr_err *err) {
     json_error_t why;
-    if (text.len >= 3 && memcmp(text.data, "\xEF\xBB\xBF", 3) == 0)
-        text = (mr_str){text.data + 3, text.len - 3};
-    if (text.len >= 2 && (memcmp(text.data, "\xFF\xFE", 2) == 0 || memcmp(text.data, "\xFE\xFF", 2) == 0)) {
-        (void)mr_err_set(err, MR_E_FORMAT, "it is UTF-16; hint: write it in UTF-8");
-        return NULL;
-    }
-    rewriter r = {.in = text};
+    rewriter r = {.in = text, .rounds = flags & MR_JSON_ROUNDED};
     rewrite(&r);
     if (r.n_done && !r.failed)
         text = (mr_str){r.out.data, r.out.len};
     json_t *value = NULL;
     if (!r.failed)
-        value = json_loadb(text.len ? text.data : "", text.len,
-                           JSON_DECODE_ANY | JSON_ALLOW_NUL | (unique_names ? JSON_REJECT_DUPLICATES : 0), &why);
+        value = json_loadb(
+            text.len ? text.data : "", text.len,
+            JSON_DECODE_ANY | JSON_ALLOW_NUL | (flags & MR_JSON_UNIQUE_NAMES ? JSON_REJECT_DUPLICATES : 0), &why);
     if (!value && (r.failed || json_error_code(&why) == json_error_out_of_memory))
         (void)mr_err_set(err, MR_E_NO_MEMORY, "no memory for JSON");
     else if (!value)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/schema/json_rules.h"
 #include "coordinator/serving/schema/schema_internal.h"
 #include "engine/base/log.h"
@@ -407,36 +408,8 @@ static void write_rule(schema_writer *w) {
     schema_put(w, w->out, "\n");
 }
 
-/* Reads JSON. Integers beyond 64 bits become real numbers. */
-static json_t *read_json(schema_writer *w, mr_str json, json_error_t *out_why) {
-    const size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
-    json_t *v = json_loadb(json.data ? json.data : "", json.len, flags, out_why);
-    if (v || json_error_code(out_why) != json_error_numeric_overflow)
-        return v;
-    mr_text_buf text = {0};
-    bool in_string = false, ok = true;
-    for (size_t at = 0, n = 1; at < json.len && ok; at += n, n = 1) {
-        const char *c = json.data + at;
-        in_string = in_string != (*c == '"');
-        if (in_string && *c == '\\')
-            n = 2;
-        while (!in_string && at + n <= json.len && strchr("0123456789", c[n - 1]) && c[n - 1])
-            n++;
-        n -= n > 1 && !in_string;
-        bool is_whole = !in_string && n >= INTEGER_DIGITS && (at == 0 || !strchr(".eE+", c[-1])) &&
-                        (at + n == json.len || !strchr(".eE", c[n]));
-        ok = mr_text_buf_append(&text, c, n) && (!is_whole || mr_text_buf_append(&text, ".0", 2));
-    }
-    if (ok)
-        v = json_loadb(text.data, text.len, flags, out_why);
-    else
-        schema_no_memory(w);
-    mr_text_buf_deinit(&text);
-    return v;
-}
-
 static mr_status open_writer(schema_writer *w, mr_str json_schema) {
-    json_error_t why;
+    mr_err why;
     if (json_schema.len > MR_GRAMMAR_MAX_SCHEMA_BYTES)
         return schema_fail(w, MR_E_TOO_LONG, "a schema of %zu bytes; at most %d are allowed", json_schema.len,
                            MR_GRAMMAR_MAX_SCHEMA_BYTES);
@@ -444,9 +417,9 @@ static mr_status open_writer(schema_writer *w, mr_str json_schema) {
         return schema_fail(w, MR_E_INVALID, "the name of a schema's rules is longer than 64 bytes");
     if (!text_sets_init(&w->texts))
         return schema_no_memory(w);
-    w->root = read_json(w, json_schema, &why);
-    if (!w->root && w->status == MR_OK)
-        return schema_fail(w, MR_E_FORMAT, "schema: no JSON: line %d: %s", why.line, why.text);
+    w->root = mr_json_read(json_schema, MR_JSON_UNIQUE_NAMES | MR_JSON_ROUNDED, &why);
+    if (!w->root)
+        return schema_fail(w, why.status, "schema: no JSON: %s", why.text);
     schema_rule_of(w, w->root, false, NULL, -1);
     return w->status;
 }

@@ -44,10 +44,16 @@ json_t *mr_api_json_parse(mr_str body, mr_api_error *e) {
         mr_api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
         return NULL;
     }
+    if (body.len >= 3 && memcmp(body.data, "\xEF\xBB\xBF", 3) == 0)
+        body = (mr_str){body.data + 3, body.len - 3}; /* the mark of byte order that Windows writes */
+    if (body.len >= 2 && (memcmp(body.data, "\xFF\xFE", 2) == 0 || memcmp(body.data, "\xFE\xFF", 2) == 0)) {
+        mr_api_error_set(e, 400, NULL, NULL, "the body is UTF-16; hint: send UTF-8");
+        return NULL;
+    }
     if (!within_bounds(body, e))
         return NULL;
     mr_err err;
-    json_t *root = mr_json_read(body, false, &err);
+    json_t *root = mr_json_read(body, 0, &err);
     if (!root) {
         if (err.status == MR_E_NO_MEMORY)
             mr_api_error_set(e, 503, NULL, NULL, "no memory for the body");
