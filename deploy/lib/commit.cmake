@@ -2,6 +2,7 @@
 # SOURCE, with "-dirty" where files differ from it; "unknown" outside git. The file is left alone where nothing
 # has changed.
 # SPDX-License-Identifier: Apache-2.0
+cmake_minimum_required(VERSION 3.22)
 set(commit unknown)
 if(EXISTS ${SOURCE}/.git)
   execute_process(COMMAND git --no-optional-locks -C ${SOURCE} describe --always --dirty --tags --abbrev=12

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "coordinator/serving/chat/chat_schema.h"
 #include "engine/base/mem.h"
 
 static bool add_start(mr_chat_output *o, const char *mark) {
@@ -74,7 +75,9 @@ mr_status mr_chat_output_create(const mr_chat_output_desc *desc, mr_chat_output 
     o->request_id = mr_strndup(desc->request_id.data ? desc->request_id.data : "", desc->request_id.len);
     if (!o->request_id || (desc->tools && !add_programs(o)) || !take_prompt(o, desc->prompt))
         goto no_memory;
-    o->tools = json_incref((json_t *)desc->tools);
+    o->tools = desc->tools ? chat_tools_merged(desc->tools) : NULL;
+    if (desc->tools && !o->tools)
+        goto no_memory;
     if (!desc->keep_reasoning)
         add_start(o, desc->format.reasoning->open);
     for (int i = 0; i < PAT_MAX_DROPS; i++)

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "coordinator/serving/schema/schema.h"
+
 const json_t *chat_tool_function(const json_t *tool) {
     const json_t *function = json_object_get(tool, "function");
     return function ? function : tool;
@@ -73,4 +75,21 @@ unsigned chat_schema_types(const json_t *schema) {
         bits |= of_branch ? of_branch : CHAT_TYPE_ANY;
     }
     return bits ? bits : CHAT_TYPE_ANY;
+}
+
+json_t *chat_tools_merged(const json_t *tools) {
+    static const char *const BEHIND[] = {"$ref", "allOf", "anyOf", "oneOf"};
+    json_t *copy = json_deep_copy(tools), *tool;
+    size_t i;
+    json_array_foreach(copy, i, tool) {
+        json_t *function = (json_t *)chat_tool_function(tool), *merged = NULL;
+        const json_t *parameters = json_object_get(function, "parameters");
+        bool behind = false;
+        for (size_t k = 0; k < sizeof BEHIND / sizeof BEHIND[0]; k++)
+            behind = behind || json_object_get(parameters, BEHIND[k]);
+        /* A schema that cannot be merged has no grammar either: its arguments are read as they look. */
+        if (behind && mr_schema_merged(parameters, false, &merged, NULL) == MR_OK)
+            json_object_set_new(function, "parameters", merged);
+    }
+    return copy;
 }

@@ -23,5 +23,8 @@ const json_t *chat_tool_function(const json_t *tool);
 unsigned chat_value_type(const json_t *value);
 /* The types that type, enum, const, anyOf and oneOf of the schema allow. Other keywords may forbid some of these. */
 unsigned chat_schema_types(const json_t *schema);
+/* A copy of the tools whose parameters have properties behind $ref, allOf, anyOf and oneOf as their own. A new
+ * reference; NULL without memory. */
+json_t *chat_tools_merged(const json_t *tools);
 
 #endif

@@ -17,10 +17,9 @@
 #include "engine/text/utf8.h"
 
 enum {
-    MAX_ONE_OF = 128,    /* alternatives of one oneOf; every pair is compared */
-    MAX_WORK = 1 << 24,  /* comparisons of values: a few tenths of a second */
-    INTEGER_DIGITS = 19, /* of the largest integer of 64 bits */
-    MAX_MERGED = 1024,   /* merged schemas; each new one is compared with all earlier ones */
+    MAX_ONE_OF = 128,   /* alternatives of one oneOf; every pair is compared */
+    MAX_WORK = 1 << 24, /* comparisons of values: a few tenths of a second */
+    MAX_MERGED = 1024,  /* merged schemas; each new one is compared with all earlier ones */
 };
 
 mr_status schema_fail(schema_writer *w, mr_status status, const char *fmt, ...) {
@@ -237,12 +236,8 @@ bool schema_value_fits(schema_writer *w, const json_t *keywords, const json_t *v
                has_required(keywords, value);
     case JSON_ARRAY:
         return count_fits(keywords, "minItems", "maxItems", json_array_size(value));
-    case JSON_STRING: {
-        text_set set = schema_string_set(w, keywords).all;
-        return set == TEXT_ALL ||
-               (schema_can_go_on(w) &&
-                text_has(&w->texts, set, (mr_str){json_string_value(value), json_string_length(value)}));
-    }
+    case JSON_STRING:
+        return schema_text_fits(w, schema_string_set(w, keywords).all, value);
     case JSON_INTEGER:
     case JSON_REAL:
         return schema_number_fits(w, keywords, value);
@@ -435,7 +430,10 @@ static void close_writer(schema_writer *w) {
 }
 
 /* Takes what a failed writer has appended back. */
-static mr_status end_rules(const schema_writer *w, size_t len) {
+static mr_status end_rules(schema_writer *w, size_t len) {
+    if (w->texts.problem == TEXT_NO_MEMORY)
+        schema_no_memory(w);
+    close_writer(w);
     if (w->status && w->out->data)
         w->out->data[w->out->len = len] = 0;
     return w->status;
@@ -454,7 +452,6 @@ mr_status mr_grammar_schema_to_gbnf(mr_str json_schema, bool strict, const char 
     snprintf(prefix, sizeof prefix, "%s-", name);
     if (w.status == MR_OK)
         w.status = json_rules_write(prefix, out, err);
-    close_writer(&w);
     return end_rules(&w, len);
 }
 
@@ -464,7 +461,7 @@ mr_status mr_grammar_text_to_gbnf(const mr_schema_text *t, mr_text_buf *out, boo
     schema_all all = {0};
     if (open_writer(&w, t->json_schema) == MR_OK && schema_flatten(&w, w.root, &all) == MR_OK) {
         if (json_array_size(all.choices))
-            schema_widen(&w, "anyOf", "it cannot be honoured in the form in which this model calls tools");
+            schema_widen(&w, "anyOf", "not supported for texts without quotes");
         if (all.never)
             schema_put(&w, &w.body, "[] ");
         *out_any = !all.never && !schema_write_bare(&w, all.keywords, t->lead, t->mark);
@@ -475,17 +472,20 @@ mr_status mr_grammar_text_to_gbnf(const mr_schema_text *t, mr_text_buf *out, boo
         }
     }
     schema_all_deinit(&all);
-    close_writer(&w);
     return end_rules(&w, len);
 }
 
 mr_status mr_schema_merged(const json_t *schema, bool strict, json_t **out, mr_err *err) {
+    static const char why[] = "it cannot be honoured in the form in which this model calls tools";
     schema_writer w = {.name = "", .strict = strict, .err = err};
     schema_all all = {0};
-    w.root = json_incref((json_t *)schema);
+    w.root = json_is_object(schema) ? json_copy((json_t *)schema) : json_incref((json_t *)schema);
+    if (!w.root)
+        return schema_no_memory(&w);
+    json_object_del(w.root, "nullable"); /* a call always has arguments */
     if (schema_flatten(&w, w.root, &all) == MR_OK) {
-        if (json_array_size(all.choices))
-            schema_widen(&w, "anyOf", "it cannot be honoured in the form in which this model calls tools");
+        if (json_array_size(all.choices) && schema_widen(&w, "anyOf", why))
+            schema_add_properties(&w, all.choices, all.keywords);
         if (w.status == MR_OK)
             *out = json_incref(all.keywords);
     }

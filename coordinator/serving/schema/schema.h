@@ -61,7 +61,7 @@ typedef struct mr_schema_text {
  * text is allowed, and no rule was written. Errors: as above. */
 MR_MUST_USE mr_status mr_grammar_text_to_gbnf(const mr_schema_text *text, mr_text_buf *out, bool *out_any, mr_err *err);
 /* The keywords of a schema with those of its $ref and allOf, without annotations; a new reference. type is a list then.
- * Errors: as above. */
+ * If the schema is not strict, the properties of anyOf and oneOf are among these. Errors: as above. */
 MR_MUST_USE mr_status mr_schema_merged(const json_t *schema, bool strict, json_t **out, mr_err *err);
 
 /* Compiles the rules of mr_grammar_schema_to_gbnf. The errors are the same. */

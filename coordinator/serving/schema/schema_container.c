@@ -305,6 +305,10 @@ void schema_write_object(schema_writer *w, const json_t *keywords) {
     }
     rest.names = read_names(w, json_object_get(keywords, "propertyNames"), &listed);
     read_patterns(w, keywords, &rest);
+    if (json_array_size(listed) > SCHEMA_MAX_OPTIONAL) {
+        json_decref(listed); /* too many for properties of their own: names as by a pattern */
+        listed = NULL;
+    }
     property *list = list_properties(w, keywords, &rest, listed, &n);
     bool extra = (rest.open || rest.n_patterns) && !listed;
     long min, max;

@@ -109,6 +109,10 @@ json_t *schema_both(json_t *a, json_t *b);
 /* Whether no value is valid for both schemas. Returns false if this cannot be proved. */
 bool schema_disjoint(schema_writer *w, const schema_all *a, const schema_all *b);
 
+/* schema_alternatives.c: adds to the keywords the properties that only the choices describe, none of them required. A
+ * property that two alternatives describe in two ways has the types and constants of both. */
+void schema_add_properties(schema_writer *w, const json_t *choices, json_t *keywords);
+
 /* schema_container.c, schema_string.c, schema_number.c: append to the body the values of one type. */
 void schema_write_object(schema_writer *w, const json_t *keywords);
 void schema_write_array(schema_writer *w, const json_t *keywords);
@@ -122,6 +126,8 @@ typedef struct schema_strings {
     text_set without_most, without_lengths, pattern, lengths; /* what some of the keywords allow */
 } schema_strings;
 schema_strings schema_string_set(schema_writer *w, const json_t *keywords);
+/* Whether a string is in the set; true if that takes too long. */
+bool schema_text_fits(schema_writer *w, text_set set, const json_t *value);
 /* The constants of an enum that are strings. */
 text_set schema_constants(schema_writer *w, const json_t *values);
 /* Appends the strings without quotes, up to and with the first mark. lead: stands between text and mark. Returns false,

@@ -132,6 +132,11 @@ schema_strings schema_string_set(schema_writer *w, const json_t *keywords) {
     return s;
 }
 
+bool schema_text_fits(schema_writer *w, text_set set, const json_t *value) {
+    mr_str text = {json_string_value(value), json_string_length(value)};
+    return set == TEXT_ALL || !schema_can_go_on(w) || text_has(&w->texts, set, text) || w->texts.problem != TEXT_FINE;
+}
+
 /* The texts that hold no mark, also together with the first characters of the mark behind them. */
 static text_set without_mark(text_sets *p, mr_str mark) {
     text_set inside = text_sequence(p, TEXT_ALL, text_sequence(p, text_of(p, mark), TEXT_ALL));
@@ -189,11 +194,10 @@ bool schema_write_bare(schema_writer *w, const json_t *keywords, mr_str lead, mr
         write_texts(w, s, TEXT_BARE, limit, end.data);
     schema_put(w, &w->body, values ? "([] " : "");
     json_array_foreach(values, i, v) {
-        mr_str text = {json_string_value(v), json_string_length(v)};
-        if (!json_is_string(v) || !text_has(&w->texts, s.all, text) || !text_has(&w->texts, limit, text))
+        if (!json_is_string(v) || !schema_text_fits(w, s.all, v) || !schema_text_fits(w, limit, v))
             continue;
         schema_put(w, &w->body, "| ");
-        schema_put_literal(w, &w->body, text);
+        schema_put_literal(w, &w->body, (mr_str){json_string_value(v), json_string_length(v)});
     }
     if (values)
         schema_put(w, &w->body, ") %s", end.data ? end.data : "");

@@ -36,7 +36,9 @@ static const char TOOLS[] =
     "\"l\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"item\":{\"type\":\"string\"},"
     "\"k\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}},"
     "\"x\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}}}}},"
-    "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"parameters\":{}}}]";
+    "{\"type\":\"function\",\"function\":{\"name\":\"get_time\",\"parameters\":{}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"either\",\"parameters\":{\"anyOf\":[{\"properties\":{\"a\":"
+    "{\"type\":\"string\"}}},{\"properties\":{\"b\":{\"type\":\"integer\"}}}]}}}]";
 
 /* Deltas in sum: content as it is, R(reasoning), CALL(name id arguments); an id that was made is written as *. */
 typedef struct sums {
@@ -243,6 +245,8 @@ static void test_tags(void **state) {
            "{})"},
           {CODER, "", "<function=f><parameter=o>{\"a\": [1]}</parameter><parameter=n>many</parameter></function>",
            "CALL(f * {\"o\": {\"a\": [1]}, \"n\": \"many\"})"},
+          {CODER, "", "<function=either><parameter=a>5</parameter><parameter=b>5</parameter></function>",
+           "CALL(either * {\"a\": \"5\", \"b\": 5})"},
           {CODER, "", "<tool_call> <function=f> is how\n<function=f>\n<para",
            "<tool_call> <function=f> is how\n<function=f>\n<para"},
           {CODER, "", "<function=f>\n<parameter=s>\nab</parameter>\nodd</function>",

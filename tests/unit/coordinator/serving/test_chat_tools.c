@@ -6,6 +6,8 @@
 
 #include "coordinator/serving/chat/chat_messages.h"
 #include "coordinator/serving/chat/chat_tools.h"
+#include "coordinator/serving/schema/schema.h"
+#include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
 #include "tests/support/rng.h"
 #include "tests/support/share.h"
@@ -349,6 +351,10 @@ static void test_refused(void **state) {
          "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"type\": \"object\", \"if\": {}}}}]",
          NULL, "if", MR_E_UNSUPPORTED},
         {"<tool_call> <function=",
+         "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"anyOf\": [{\"properties\": {\"p\": "
+         "{}}}]}}}]",
+         NULL, "anyOf", MR_E_UNSUPPORTED},
+        {"<tool_call> <function=",
          "[{\"function\": {\"name\": \"a\", \"strict\": true, \"parameters\": {\"minProperties\": 1}}}]", NULL,
          "minProperties", MR_E_UNSUPPORTED},
         {"<tool_call> <function=",
@@ -370,10 +376,10 @@ static void test_refused(void **state) {
     }
 }
 
-/* Whether a text is a call by the grammar of one tool whose property "p", which is required, has this schema. */
-static bool takes(const char *source, const char *property, const char *text) {
-    json_t *list = json_pack("[{s:{s:s,s:{s:{s:o},s:[s]}}}]", "function", "name", "f", "parameters", "properties", "p",
-                             json_loads(property, JSON_DECODE_ANY, NULL), "required", "p");
+/* Whether a text is a call by the grammar of one tool "f" with these parameters. */
+static bool takes(const char *source, const char *parameters, const char *text) {
+    json_t *list = json_pack("[{s:{s:s,s:o}}]", "function", "name", "f", "parameters",
+                             json_loads(parameters, JSON_DECODE_ANY, NULL));
     const mr_chat_tools_desc desc = {.format = mr_chat_format_of(mr_str_from(source)), .tools = list};
     mr_text_buf gbnf = {0};
     mr_grammar *g = NULL;
@@ -381,7 +387,7 @@ static bool takes(const char *source, const char *property, const char *text) {
     mr_err err = {0};
     if (mr_chat_tools_grammar(&desc, &gbnf, &err) != MR_OK ||
         mr_grammar_parse((mr_str){gbnf.data, gbnf.len}, &g, &err) != MR_OK)
-        fail_msg("%s: %s\n%s", property, err.text, gbnf.data ? gbnf.data : "");
+        fail_msg("%s: %s\n%s", parameters, err.text, gbnf.data ? gbnf.data : "");
     expect_ok(mr_grammar_state_create(g, vocab, &s, &err), &err);
     bool taken = mr_grammar_state_accept_bytes(s, mr_str_from(text), NULL) == MR_OK && mr_grammar_state_is_complete(s);
     mr_grammar_state_destroy(s);
@@ -414,19 +420,77 @@ static void test_text_keywords(void **state) {
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         for (int wrong = 0; wrong < 2; wrong++) {
-            char text[200];
+            char text[200], parameters[400];
+            snprintf(parameters, sizeof parameters, "{\"properties\": {\"p\": %s}, \"required\": [\"p\"]}",
+                     CASES[i].property);
             snprintf(text, sizeof text,
                      "<tool_call>\n<function=f>\n<parameter=p>\n%s\n</parameter>\n</function>\n</tool_call>",
                      wrong ? CASES[i].wrong : CASES[i].right);
-            if (takes("<tool_call> <function=", CASES[i].property, text) == (wrong != 0))
-                fail_msg("%s: %s", CASES[i].property, text);
+            if (takes("<tool_call> <function=", parameters, text) == (wrong != 0))
+                fail_msg("%s: %s", parameters, text);
         }
     }
 }
 
+/* Properties that only alternatives describe, in calls that write one argument after the other. */
+static void test_alternatives(void **state) {
+    (void)state;
+    static const struct {
+        const char *parameters, *arguments;
+        bool right;
+    } CASES[] = {
+        {"{\"anyOf\": [{\"properties\": {\"a\": {\"type\": \"string\"}}}, {\"properties\": {\"b\": {\"type\": "
+         "\"integer\"}}}]}",
+         "<parameter=a>\nx y\n</parameter>\n<parameter=b>\n5\n</parameter>\n", true},
+        {"{\"anyOf\": [{\"properties\": {\"b\": {\"type\": \"integer\"}}}, {\"type\": \"null\"}]}",
+         "<parameter=b>\nx\n</parameter>\n", false},
+        {"{\"oneOf\": [{\"properties\": {\"k\": {\"const\": \"a\"}}}, {\"properties\": {\"k\": {\"const\": \"b\"}}}]}",
+         "<parameter=k>\nb\n</parameter>\n", true},
+        {"{\"oneOf\": [{\"properties\": {\"k\": {\"const\": \"a\"}}}, {\"properties\": {\"k\": {\"const\": \"b\"}}}]}",
+         "<parameter=k>\nc\n</parameter>\n", false},
+        {"{\"properties\": {\"k\": {\"type\": \"integer\"}}, \"anyOf\": [{\"properties\": {\"k\": {\"type\": "
+         "\"string\"}}}]}",
+         "<parameter=k>\nx\n</parameter>\n", false},
+        {"{\"$ref\": \"#/$defs/t\", \"$defs\": {\"t\": {\"anyOf\": [{\"$ref\": \"#/$defs/t\"}, {\"properties\": "
+         "{\"q\": "
+         "{\"type\": \"string\"}}}]}}}",
+         "<parameter=q>\nx\n</parameter>\n", true},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "<tool_call>\n<function=f>\n%s</function>\n</tool_call>", CASES[i].arguments);
+        if (takes("<tool_call> <function=", CASES[i].parameters, text) != CASES[i].right)
+            fail_msg("%s: %s", CASES[i].parameters, text);
+    }
+}
+
+/* Each allocation of the rules of a schema fails once. */
+static void test_no_memory(void **state) {
+    (void)state;
+    static const char SCHEMA[] =
+        "{\"properties\": {\"a\": {\"type\": \"string\", \"pattern\": \"(?!x)\\\\p{Lu}\", \"format\": \"date\", "
+        "\"maxLength\": 20}, \"b\": {\"type\": \"integer\", \"multipleOf\": 3}}, "
+        "\"patternProperties\": {\"^c\": {\"enum\": [\"d\"], \"minLength\": 1}}}";
+    mr_status status = MR_E_NO_MEMORY;
+    int n = 0;
+    for (; status == MR_E_NO_MEMORY && n < 2000; n++) {
+        mr_text_buf gbnf = {0};
+        mr_err err = {0};
+        mr_mem_fail_at(n);
+        status = mr_grammar_schema_to_gbnf(mr_str_from(SCHEMA), false, "root", &gbnf, &err);
+        mr_mem_fail_at(-1);
+        assert_int_equal(gbnf.len > 0, status == MR_OK);
+        mr_text_buf_deinit(&gbnf);
+    }
+    assert_int_equal(status, MR_OK);
+    assert_true(n > 20);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_instruct), cmocka_unit_test(test_calls_without_a_name),
-                                       cmocka_unit_test(test_forced_calls), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_text_keywords)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_instruct),      cmocka_unit_test(test_calls_without_a_name),
+        cmocka_unit_test(test_forced_calls),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_text_keywords), cmocka_unit_test(test_alternatives),
+        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
