@@ -295,7 +295,8 @@ void schema_write_object(schema_writer *w, const json_t *keywords) {
     json_t *unevaluated = json_object_get(keywords, "unevaluatedProperties");
     bool described = json_object_get(keywords, "properties") || json_object_get(keywords, "patternProperties");
     bool no_names = !json_object_get(keywords, "propertyNames");
-    others = others ? others : unevaluated;
+    bool has_unread = schema_has_unread(keywords);
+    others = others ? others : has_unread ? json_true() : unevaluated;
     object_rest rest = {.others = json_is_true(others) ? NULL : others,
                         .open = others ? !json_is_false(others) : !described};
     if (!described && !json_object_get(keywords, "required") && rest.open && !rest.others && no_names &&
@@ -432,7 +433,8 @@ static void put_rest(schema_writer *w, json_t *rest, long n_prefix, long min, lo
 
 void schema_write_array(schema_writer *w, const json_t *keywords) {
     json_t *prefix = json_object_get(keywords, "prefixItems"), *rest = json_object_get(keywords, "items");
-    rest = rest ? rest : json_object_get(keywords, "unevaluatedItems");
+    if (!rest && !schema_has_unread(keywords))
+        rest = json_object_get(keywords, "unevaluatedItems");
     long min, max, n = (long)json_array_size(prefix);
     get_count(w, keywords, "minItems", &min);
     bool bounded = get_count(w, keywords, "maxItems", &max);

@@ -91,9 +91,13 @@ bool schema_are_types(const json_t *value);
 /* Whether a keyword applies: it is no annotation and not null. Records an error if its value is of a wrong type, or if
  * the schema is strict and the keyword cannot be honoured. */
 bool schema_check_keyword(schema_writer *w, const char *name, json_t *value);
+/* Whether a keyword has schemas that are not read: these may describe properties and items of which nothing is known
+ * here. */
+bool schema_is_unread(const char *name);
+bool schema_has_unread(const json_t *all);
 
 /* A schema with all that it refers to, merged. keywords has no $ref, allOf, anyOf, oneOf and const, and its type is a
- * list. */
+ * list. A keyword that is not read is true there. */
 typedef struct schema_all {
     json_t *keywords;
     json_t *choices; /* a list of objects {"one": bool, "of": [...]}, one for each anyOf (one: false) and oneOf */

@@ -228,3 +228,20 @@ bool schema_check_keyword(schema_writer *w, const char *name, json_t *value) {
         return true;
     return false;
 }
+
+bool schema_is_unread(const char *name) {
+    static const char *const UNREAD[] = {"if",           "contains",    "dependentSchemas",
+                                         "dependencies", "$dynamicRef", "$recursiveRef"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof UNREAD / sizeof *UNREAD; i++)
+        found = found || strcmp(UNREAD[i], name) == 0;
+    return found;
+}
+
+bool schema_has_unread(const json_t *all) {
+    const char *name;
+    json_t *value;
+    bool found = false;
+    json_object_foreach((json_t *)all, name, value) found = found || schema_is_unread(name);
+    return found;
+}

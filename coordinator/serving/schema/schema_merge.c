@@ -342,6 +342,8 @@ static void merge_part(schema_writer *w, schema_all *out, json_t *part) {
     json_object_foreach(part, key, value) {
         if (schema_check_keyword(w, key, value) && json_object_set(known, key, value))
             schema_no_memory(w);
+        if (schema_is_unread(key) && !json_is_null(value) && json_object_set_new(out->keywords, key, json_true()))
+            schema_no_memory(w);
     }
     renew_bound(w, known, "minimum", "exclusiveMinimum");
     renew_bound(w, known, "maximum", "exclusiveMaximum");

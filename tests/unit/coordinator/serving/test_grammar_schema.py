@@ -206,6 +206,12 @@ LIMITS = [
     ({"type": "object", "propertyNames": {"anyOf": [{"maxLength": 3}]}}, "\"propertyNames\"", "{\"abcd\": 1}"),
     ({"type": "object", "patternProperties": {"(?<=a)b": {"type": "null"}}}, "\"patternProperties\"", "{\"ab\": 1}"),
     ({"type": "array", "contains": {}}, "\"contains\"", "[]"),
+    # What a keyword that is not read describes may be there.
+    ({"properties": {"a": {}}, "if": {"required": ["a"]}, "then": {"properties": {"b": {"type": "null"}}, "required": ["b"]}}, "\"if\"", "{\"a\": 1, \"b\": null}"),
+    ({"allOf": [{"properties": {"a": {}}}, {"if": {}, "then": {"properties": {"b": {}}}}], "unevaluatedProperties": False}, "\"if\"", "{\"a\": 1, \"b\": null}"),
+    ({"properties": {"a": {}}, "dependentSchemas": {"a": {"properties": {"b": {}}}}}, "\"dependentSchemas\"", "{\"a\": 1, \"b\": null}"),
+    ({"properties": {"a": {}}, "dependencies": {"a": {"properties": {"b": {}}}}}, "\"dependencies\"", "{\"a\": 1, \"b\": null}"),
+    ({"type": "array", "prefixItems": [{}], "contains": {"const": 1}, "unevaluatedItems": False}, "\"contains\"", "[2, 1]"),
     ({"dependentRequired": {}}, "\"dependentRequired\"", "1"),
     ({"not": {"required": ["a"]}}, "\"not\"", "{\"a\": 1}"),
     ({"type": "string", "pattern": "(?<=a)b"}, "\"pattern\" at /: a group that looks behind", "\"x\""),
