@@ -107,6 +107,7 @@ versions() {
     printf 'compilers %s; %s\n' "$(first_line "$(find_compiler)" --version)" "$(first_line clang --version)"
     printf 'MPI %s\n' "$(first_line mpirun --version)"
     printf 'Python packages %s\n' "$("$test_python" -m pip freeze 2>/dev/null | sha256sum | cut -c1-16)"
+    printf 'clients %s\n' "$(cd "$ROOT/build/clients" 2>/dev/null && echo *)"
     printf 'vectors %s\n' "$(find "$vectors/" -type f -printf '%P %s\n' 2>/dev/null | sort | sha256sum | cut -c1-16)"
 }
 

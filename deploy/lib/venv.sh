@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # deploy/lib/venv.sh - the virtual environment build/venv with the Python packages of tests/requirements.txt, and with
-# the models of tests/requirements-models.txt. Needs say.sh and ROOT.
+# the models of tests/requirements-models.txt; and the environments of the clients of tests/clients. Needs say.sh and
+# ROOT.
 # SPDX-License-Identifier: Apache-2.0
 
 # make_venv: makes it, or brings it up to date; quick where nothing has changed. Without a network the tests that need
@@ -28,4 +29,29 @@ make_venv() {
         say "build/venv: that failed, so the tests that need them are skipped: $(tail -n 1 "$log")"
         rm -rf "$venv"
     fi
+}
+
+# make_clients GROUP …: build/clients/GROUP-HASH for each group of tests/clients, with what its lock file names and
+# nothing else. HASH is that of the lock file, so that an environment never changes once it is there. The modules are
+# compiled when they are first used, which takes half the time of compiling all.
+make_clients() {
+    local group lock hash folder log=$SCRATCH/clients.log t
+    [[ ! ${MILLRACE_TEST_PYTHON:-} ]] || return 0
+    mkdir -p "$ROOT/build/clients"
+    for group; do
+        lock=$ROOT/tests/clients/$group.lock t=$SECONDS
+        hash=$(sha256sum "$lock")
+        folder=$ROOT/build/clients/$group-${hash:0:16}
+        [[ ! -e $folder/installed ]] || continue
+        say "build/clients: installing $group"
+        rm -rf "$ROOT/build/clients/$group-"*
+        if python3 -m venv "$folder" >"$log" 2>&1 && "$folder/bin/python3" -m pip install -q --no-deps --no-compile \
+            --require-hashes --disable-pip-version-check -r "$lock" >>"$log" 2>&1; then
+            touch "$folder/installed"
+            say "build/clients: done in $(elapsed "$t")"
+        else
+            say "build/clients: $group cannot be had, so its tests are skipped: $(tail -n 1 "$log")"
+            rm -rf "$folder"
+        fi
+    done
 }
