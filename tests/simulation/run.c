@@ -225,13 +225,13 @@ static void session_begin(run *r, rng *draws) {
     s->on_recovery_ctx = r;
     int32_t n_drawn = 1 + rng_below(draws, most), n_stages = r->config->kill_at > 0 ? SWEEP_STAGES : n_drawn;
     must(r, mr_plan_balance(s->gguf, &s->info, n_stages, &s->plan, &err), &err);
-    must(r, mr_session_size_again(s, &err), &err);
     if (has_drawn_faults(r->config) && faults_with_little_memory(r->config->seed))
         give_little_memory(r, draws);
     if (r->config->slow_times > 0) {
         slow_rank_plan();
         r->result.slow_layers_first = slow_rank_layers();
     }
+    must(r, mr_session_size_again(s, &err), &err);
     if (faults_with_spares(r->config->seed))
         session_stand_in_spares(s->cluster.n_ranks - s->plan.n_stages);
     must(r, session_recovery_init(s, &err), &err);
