@@ -167,7 +167,7 @@ class Check(unittest.TestCase):
         with open(self.path("build/checks/asan.stamp"), encoding="utf-8") as f:
             stamp = f.read()
         self.assertRegex(stamp, r"^tree [0-9a-f]{40}\nselection asan .* share 12 .*\ncompilers .*clang 99\nMPI .*\n"
-                                r"Python packages [0-9a-f]{16}\nvectors [0-9a-f]{16}\n\n3\nasan ")
+                                r"Python packages [0-9a-f]{16}\nclients .*\nvectors [0-9a-f]{16}\n\n3\nasan ")
         os.chmod(self.path("tests/untracked.c"), 0o755)
         self.write("bin/clang", "#!/bin/sh\necho clang 100\n")
         self.check("--only", "asan")
