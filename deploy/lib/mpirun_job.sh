@@ -13,42 +13,12 @@ KILL_AFTER_MS=5000
 DEATH_PATIENCE_MS=1000 # after rank 0 was killed: ranks that know end in 0.4 s, but one that only starts does not know
 HANG_MS=2000 # where no rank lives any more, on one host
 
-# Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
-# without what mpirun says to itself: of lost peers, with recovery, and of a race when it starts ssh. Only the first
-# error that names a rank passes: the others are its consequences. With recovery all pass, and none ends the job: a
-# rank that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. Ends, errors, and ranks that
-# leave are noted in files. In sed's hold space is the last error of millrace. The signals that end a job are not for
-# this: it goes on until end_filter.
-filter() {
-    local of_rank='^millrace: error: rank [0-9]+ on ' of_mpirun='exited on signal|has been aborted|to be terminated'
-    [[ $recovery == no ]] || of_rank='x^' of_mpirun='x^' # matches nothing: a lost rank need not be the end
-    trap '' INT TERM HUP
-    exec sed -u -E -e '/\x04$/{' -e 's///' -e '/./p' -e 'Q' -e '}' \
-        -e '/PMIX ERROR: /d' -e '/plm:[rs]sh: Warning: setpgid/d' -e '/^mpirun: abort is already in progress/d' \
-        -e '/^\[warn\] Epoll /d' \
-        -e "/$of_rank/{" -e x -e "/$of_rank/{" -e x -e d -e '}' -e x -e "w $folder/ends" -e '}' \
-        -e '/^millrace: warning: rank 0 on .* was interrupted/h' \
-        -e "/^millrace: warning: rank [0-9]+ ends: rank 0 on /w $folder/leaves" \
-        -e "/^millrace: error: rank [0-9]+ on .*: rank 0 on .* has not called /w $folder/leaves" \
-        -e "/^millrace: error: rank [0-9]+ on .*: no lifeline to rank 0 at /w $folder/leaves" \
-        -e '/^millrace: error: /{' -e h -e "w $folder/errors" -e '}' \
-        -e '/^-{60,}$/{' -e ':more' -e 'N' -e '/\n-{60,}$/!b more' \
-        -e "/$of_mpirun/w $folder/ends" \
-        -e '/non-zero (exit code|status)/{' -e 'x' -e '/^millrace/{' -e 'x' -e 'd' -e '}' -e 'x' -e '}' \
-        -e "w $folder/errors" -e '}'
-}
-
-# Lets the filter end when all that mpirun wrote has passed, even if programs that mpirun started keep its input open.
-end_filter() {
-    printf '\4\n' >&"$errors"
-    exec {errors}>&-
-    wait "$filter_pid" || true
-}
-
-# Waits a moment, without a process for it. A signal in the meantime takes the time limit away (bash 5.2), so traps
-# write here.
+# Waits a moment, without a process for it, or until a note of the filter comes. A signal in the meantime takes the time
+# limit away (bash 5.2), so traps write an empty line here.
 pause() {
-    read -r -t 0.1 -u "$wake" || true
+    local word=''
+    read -r -t 0.1 -u "$wake" word || true
+    [[ ! $word ]] || noted+="$word "
 }
 
 # Sets now, in ms.
@@ -60,12 +30,11 @@ read_clock() {
 # Starts mpirun as a child, which gets SIGHUP should this script die. SIGINT and SIGTERM are blocked in mpirun, which
 # would kill the ranks two seconds later; they are for rank 0, and this script passes them on.
 start_job() {
-    exec {errors}> >(filter >&2)
-    filter_pid=$!
+    start_filter
     trap 'on_signal INT 130' INT
     trap 'on_signal TERM 143' TERM
     trap on_hangup HUP
-    setpriv --pdeathsig HUP env --default-signal=INT,QUIT --block-signal=INT,TERM \
+    setpriv --pdeathsig HUP env --default-signal=INT,QUIT,PIPE --block-signal=INT,TERM \
         mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {wake}>&- &
     mpirun=$!
     [[ ! $caught ]] || on_signal TERM "$caught" # it came before these traps, or before mpirun
@@ -164,12 +133,12 @@ has_rank_0_died() {
 # Whether the others have left rank 0 because it is stopped. On another host, where that cannot be seen, it may also be
 # that they were cut off.
 is_rank_0_left() {
-    [[ -s $folder/leaves ]] && { [[ ! $rank_0 ]] || grep -q '^State:[[:space:]]*T' "/proc/$rank_0/status"; } 2>/dev/null
+    has_note leaves && { [[ ! $rank_0 ]] || grep -q '^State:[[:space:]]*T' "/proc/$rank_0/status"; } 2>/dev/null
 }
 
 # Whether rank 0 has ended or was left, or a rank or mpirun has said why the job ends.
 is_ending() {
-    [[ -e $MILLRACE_STATUS_FILE || -s $folder/ends ]] || is_rank_0_left || is_rank_0_missing ||
+    [[ -e $MILLRACE_STATUS_FILE ]] || has_note ends || is_rank_0_left || is_rank_0_missing ||
         { [[ $rank_0 ]] && ! kill -0 "$rank_0" 2>/dev/null; }
 }
 
@@ -244,11 +213,7 @@ watch_job() {
 # Whether millrace or mpirun has said why the job ended. With recovery, once rank 0 has started, the reason need not be
 # what mpirun says.
 is_error_known() {
-    if [[ $recovery == yes && -e $MILLRACE_STATUS_FILE.pid ]]; then
-        grep -q '^millrace: error: ' "$folder/errors" 2>/dev/null
-    else
-        [[ -s $folder/errors ]]
-    fi
+    has_note error || { has_note banner && [[ $recovery == no || ! -e $MILLRACE_STATUS_FILE.pid ]]; }
 }
 
 # Sets status. That of mpirun, which is that of the first rank that failed, does not count after a signal, where mpirun
@@ -259,7 +224,7 @@ find_status() {
     mpirun_status=$status
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
-    if ((mpirun_status == 128 + 11 && ! asked_ms)) && ! grep -q '^millrace: error: ' "$folder/errors" 2>/dev/null; then
+    if ((mpirun_status == 128 + 11 && ! asked_ms)) && ! has_note error; then
         say "error: mpirun itself has crashed while it ended the job" "a rank was killed, or a host was lost"
     elif [[ $failed == yes || ($recovery == no && $started == no) ]] || is_error_known; then
         :
@@ -279,6 +244,7 @@ prepare_job() {
     folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
     trap 'rm -rf "$folder"' EXIT
     export MILLRACE_STATUS_FILE=$folder/status
+    trap '' PIPE # the reader of standard error may go away
     caught='' mpirun=''
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")

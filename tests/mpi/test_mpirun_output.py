@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/millrace-mpirun where its output cannot be written: the reader is gone, a disk is full. Most tests run a script
+in place of millrace. Argument: the class of tests to run. Exit status 77: all were skipped."""
+import os
+import signal
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from free_port import free_port  # noqa: E402 (after the path)
+from hosts import kill, run_tests  # noqa: E402 (after the path)
+from test_mpi_serve import ask, wait_until_ready  # noqa: E402 (after the path)
+from test_mpirun_wrapper import Case, WRAPPER  # noqa: E402 (after the path)
+
+LIMIT_S = 60
+# Rank 0 writes its files as millrace does.
+RANK_0 = """
+put() { echo "$2" >"$MILLRACE_STATUS_FILE$1.part" && mv "$MILLRACE_STATUS_FILE$1.part" "$MILLRACE_STATUS_FILE$1"; }
+trap '' PIPE
+[ $rank != 0 ] || put .pid "$$ here"
+"""
+
+
+def close_after(stream, words):
+    """Reads up to the line with words, and goes away."""
+    seen = b""
+    while words not in seen:
+        line = stream.readline()
+        assert line, seen
+        seen += line
+    stream.close()
+
+
+class Reader(Case):
+    """The reader of standard error goes away."""
+
+    def start_and_leave(self, text, *args, words=b"begun", **kwargs):
+        """A job whose standard error nobody reads after the line with words."""
+        job = self.start(RANK_0 + text, *args, **kwargs)
+        self.addCleanup(job.left, 0)  # where a test fails
+        close_after(job.process.stderr, words)
+        job.process.stderr = None
+        return job
+
+    def status_of(self, job):
+        done = job.wait(LIMIT_S)
+        self.assertEqual(done.left, [])
+        return done.status
+
+    def test_job_goes_on(self):
+        """mpirun aborts at its tenth SIGPIPE. Here come 60 writes that nobody reads."""
+        flood = """echo begun >&2
+            for i in 0 1 2; do for j in 0 1 2 3 4 5 6 7 8 9; do echo "line $i$j" >&2; sleep 0.02; done; done
+            [ $rank != 0 ] || put '' %d; exit %d"""
+        for options, status in ((["--recovery"], 5), (["--no-recovery"], 0), (["--no-recovery"], 7)):
+            job = self.start_and_leave(flood % (status, status), *options, "-n", "2", "generate")
+            self.assertEqual(self.status_of(job), status, options)
+
+    def test_job_starts_again(self):
+        """Rank 0 is killed: the wrapper says so to nobody, and the job of the second start ends well."""
+        again = os.path.join(self.folder, "again")
+        job = self.start_and_leave("""echo begun >&2
+            if [ -e %s ]; then put '' 0; exit 0; fi
+            >%s; sleep 0.3; kill -9 $$""" % (again, again), "-n", "1", "batch")
+        self.assertEqual(self.status_of(job), 0)
+
+    def test_signals(self):
+        """SIGTERM comes to rank 0 of a job that nobody reads."""
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            job = self.start_and_leave("""[ $rank = 0 ] || exec sleep 30
+                trap 'echo end >&2; put "" %d; exit %d' INT TERM; echo begun >&2
+                while :; do sleep 0.1; done""" % (status, status), "--recovery", "-n", "2", "generate")
+            job.process.send_signal(number)
+            self.assertEqual(self.status_of(job), status)
+
+    def test_error_ends_the_job(self):
+        """Nobody reads the error of a rank without recovery: it still ends the job, though another rank hangs."""
+        job = self.start_and_leave("""[ $rank = 1 ] || { echo begun >&2; kill -STOP $$; }
+            echo "millrace: error: rank 1 on h: what" >&2; exit 7""", "--no-recovery", "-n", "2", "generate")
+        self.assertEqual(self.status_of(job), 7)
+
+    def test_closed(self):
+        """Standard streams that are closed at the start."""
+        text = "echo begun >&2; [ $rank != 0 ] || put '' 5; exit 5"
+        for closed in ("2>&-", "0<&- 1>&- 2>&-"):
+            for options in (["--recovery"], ["--no-recovery"]):
+                done = self.run_job(RANK_0 + text, *options, "-n", "2", "generate",
+                                    launcher=["sh", "-c", 'exec "$0" "$@" ' + closed, WRAPPER])
+                self.assertEqual((done.status, done.stdout, done.stderr), (5, b"", b""), str(done))
+
+    def test_serve(self):
+        """A server of the real program answers, loses a rank, answers again, and ends in order."""
+        port = free_port()
+        job = self.start(None, "-n", "3", "serve", "--demo", "--port", str(port), "--log-level", "debug")
+        self.addCleanup(job.left, 0)  # where a test fails
+        close_after(job.process.stderr, b"rank 0 is process")
+        job.process.stderr = None
+        wait_until_ready(port)
+        body = {"prompt": "Once upon a time", "max_tokens": 8, "seed": 7}
+        status, wanted = ask(port, "POST", "/v1/completions", body)
+        self.assertEqual(status, 200, wanted)
+        kill(job.rank_pid(1))
+        for _ in range(12):
+            status, found = ask(port, "POST", "/v1/completions", body)
+            self.assertEqual((status, found["choices"]), (200, wanted["choices"]))
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.status_of(job), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests())
