@@ -137,17 +137,15 @@ static void on_recovery(void *ctx, bool begins) {
     mr_serve *s = ctx;
     mr_err err;
     if (begins) {
-        mr_serve_stats_ended(s->stats);
+        mr_serve_stats_paused(s->stats);
         mr_serve_trace_begin(s->trace, NULL);
         return;
     }
+    mr_serve_stats_started(s->stats, &s->session);
     if (mr_serve_publish_plan(s, &err) != MR_OK)
         mr_output_warning("/plan shows an old plan: %s", err.text);
-    if (mr_session_is_starved(&s->session))
-        return;
-    mr_serve_stats_planned(s->stats, &s->session);
-    mr_serve_stats_started(s->stats);
-    mr_serve_trace_begin(s->trace, &s->session);
+    if (!mr_session_is_starved(&s->session))
+        mr_serve_trace_begin(s->trace, &s->session);
 }
 
 /* The session's on_spares. */
@@ -183,7 +181,7 @@ static mr_status load(mr_serve *s, mr_err *err) {
     if (status != MR_OK)
         return status;
     if (!mr_session_is_starved(&s->session)) { /* else on_recovery does so */
-        mr_serve_stats_started(s->stats);
+        mr_serve_stats_started(s->stats, &s->session);
         mr_serve_trace_begin(s->trace, &s->session);
     }
     atomic_store(&s->api, s->parts.api);
@@ -226,7 +224,7 @@ mr_status cmd_serve(const mr_options *options, mr_err *err) {
     mr_serve_starter_destroy(s.starter);
     mr_batch_store_destroy(s.batches);
     if (s.stats)
-        mr_serve_stats_ended(s.stats);
+        mr_serve_stats_paused(s.stats);
     mr_session_close(&s.session);
     mr_serve_trace_destroy(s.trace);
     mr_serve_stats_destroy(s.stats);

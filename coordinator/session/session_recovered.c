@@ -55,15 +55,33 @@ void session_recovered_note_lost(mr_session *s, int32_t n_lost) {
     s->recovery.n_lost = n_lost;
 }
 
-const char *mr_session_rank_state(const mr_session *s, int32_t rank) {
+const char *mr_rank_state_name(mr_rank_state state) {
+    static const char *const NAMES[] = {
+        [MR_RANK_STAGE] = "stage",     [MR_RANK_SPARE] = "spare",   [MR_RANK_SUSPECT] = "suspect",
+        [MR_RANK_DRAINED] = "drained", [MR_RANK_FAILED] = "failed", [MR_RANK_LOST] = "lost",
+    };
+    return NAMES[state];
+}
+
+mr_rank_state mr_session_rank_state(const mr_session *s, int32_t rank) {
+    const mr_session_recovery *r = &s->recovery;
     if (mr_session_cluster_is_lost(&s->cluster, rank))
-        return "lost";
+        return MR_RANK_LOST;
     bool has_stage = session_layers_stage(s, rank) && !mr_session_is_starved(s);
-    if (s->recovery.is_drained[rank] && !has_stage)
-        return "drained";
+    if (r->is_on && r->is_drained[rank] && !has_stage)
+        return MR_RANK_DRAINED;
     if (session_recut_suspects(s, rank))
-        return "suspect";
+        return MR_RANK_SUSPECT;
     if (has_stage)
-        return "stage";
-    return s->recovery.has_failed[rank] ? "failed" : "spare";
+        return MR_RANK_STAGE;
+    return r->is_on && r->has_failed[rank] ? MR_RANK_FAILED : MR_RANK_SPARE;
+}
+
+void mr_session_count_ranks(const mr_session *s, int32_t out[MR_RANK_STATES]) {
+    for (int i = 0; i < MR_RANK_STATES; i++)
+        out[i] = 0;
+    if (s->cluster.n_ranks == 0)
+        out[MR_RANK_STAGE] = 1;
+    for (int32_t i = 0; i < s->cluster.n_ranks; i++)
+        out[mr_session_rank_state(s, i)]++;
 }

@@ -18,7 +18,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Hosts, Job, kill, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
-from test_mpi_serve import DEMO, ask, wait_until_ready  # noqa: E402 (after the path)
+from test_mpi_serve import DEMO, ask, check_metrics, metrics, stages_in, wait_until_ready  # noqa: E402 (after the path)
 
 WRAPPER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "deploy", "millrace-mpirun")
 LIMIT_S = 120
@@ -165,7 +165,7 @@ class Serve(unittest.TestCase):
 
         self.assertEqual(all_streams(port, meanwhile), wanted, what)
         self.assertEqual(all_streams(port), wanted, what + ", and once more")
-        plan = ask(port, "GET", "/plan")[1]
+        plan = check_metrics(port)
         self.assertEqual({s["rank"] for s in plan["stages"]} & set(victims), set(), what)
         self.assertEqual(plan["lost"], sorted(victims), plan)
         if not options:  # a victim may be a spare
@@ -236,7 +236,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(before, {0, 1})
         pid = job.rank_pid(1)
         self.assertEqual(all_streams(port, lambda: (time.sleep(0.2), kill(pid))), wanted)
-        self.assertEqual({s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]}, {0, 2})
+        self.assertEqual({s["rank"] for s in check_metrics(port)["stages"]}, {0, 2})
         self.end(job, [1], "a spare takes over")
 
     def test_spares(self):
@@ -258,7 +258,7 @@ class Serve(unittest.TestCase):
                 time.sleep(0.02)
             pids = [job.rank_pid(rank) for rank in victims]
             self.assertEqual(all_streams(port, lambda: (time.sleep(0.2), [kill(pid) for pid in pids])), wanted)
-            after = ask(port, "GET", "/plan")[1]
+            after = check_metrics(port)
             self.assertLessEqual(len(after["stages"]), len(ranks), after)
             self.assertEqual({s["rank"] for s in after["stages"]} & set(victims), set(), after)
             if not options:
@@ -294,14 +294,32 @@ class Serve(unittest.TestCase):
 
     def wait_for_plan(self, port, ranks):
         end = time.monotonic() + LIMIT_S
-        while {s["rank"] for s in ask(port, "GET", "/plan")[1]["stages"]} != ranks:
+        while {s["rank"] for s in check_metrics(port)["stages"]} != ranks:
             self.assertLess(time.monotonic(), end, "the plan does not change")
             time.sleep(0.02)
+
+    def scrape(self, port, over, found):
+        """Reads /metrics all the time. Each time, the stages are those of one whole plan."""
+        plans = set()
+        try:
+            while not over.is_set():
+                stages = stages_in(metrics(port))
+                edges = [first for _, _, first, _ in stages] + [stages[-1][3] + 1]
+                assert edges == [0] + [last + 1 for _, _, _, last in stages], stages
+                plans.add(tuple(rank for _, rank, _, _ in stages))
+            found.append(plans)
+        except (OSError, IndexError, AssertionError) as e:
+            found.append(repr(e))
 
     def test_drain(self):
         """Layers go from rank to rank while streams run, and nobody is lost."""
         wanted = self.undisturbed()
         port, job = self.start(3, "--recover")
+        over, found = threading.Event(), []
+        readers = [threading.Thread(target=self.scrape, args=(port, over, found)) for _ in range(2)]
+        for t in readers:
+            t.start()
+        self.addCleanup(over.set)
 
         def meanwhile():
             for path, rank, ranks in (("drain", 1, {0, 2}), ("drain", 0, {2}), ("undrain", 1, {1, 2}),
@@ -312,6 +330,10 @@ class Serve(unittest.TestCase):
                 self.wait_for_plan(port, ranks)
 
         self.assertEqual(all_streams(port, meanwhile), wanted)
+        over.set()
+        for t in readers:
+            t.join()
+        self.assertTrue(all(isinstance(plans, set) and len(plans) > 1 for plans in found), found)
         for rank in (0, 1):
             ask(port, "POST", "/cluster/drain?rank=%d" % rank)
         self.wait_for_plan(port, {2})
@@ -323,6 +345,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(ask(port, "GET", "/plan")[1]["drained"], [0, 1])
         kill(job.rank_pid(1))  # holds no layers
         self.assertEqual(all_streams(port), wanted)
+        self.assertEqual(check_metrics(port)["ranks"], ["drained", "lost", "stage"])
         self.end(job, [1], "drained")
 
 

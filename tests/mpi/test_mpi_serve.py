@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`millrace serve` over ranks: rank 0 serves, answers are those of one process, a signal to rank 0 drains, a lost rank ends it.
 Argument: the class of tests to run. Exit status 77: all were skipped."""
+import collections
 import http.client
 import json
 import os
@@ -14,12 +15,14 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import crowd  # noqa: E402 (after the path)
+import prometheus  # noqa: E402 (after the path)
 from free_port import free_port  # noqa: E402 (after the path)
 from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 
 BIN = program_path()
 DEMO = os.path.join(os.path.dirname(BIN), "millrace-demo.gguf")
 LIMIT_S = 60
+STATES = {"stage", "spare", "suspect", "drained", "failed", "lost"}
 BODY = {"prompt": "Once upon a time", "max_tokens": 24, "seed": 7, "temperature": 0.8, "n": 2}
 
 
@@ -44,6 +47,42 @@ def wait_until_ready(port):
     raise TimeoutError("the server is not ready")
 
 
+def metrics(port):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT_S)
+    c.request("GET", "/metrics")
+    found = c.getresponse().read().decode()
+    c.close()
+    return prometheus.read(found)
+
+
+def stages_in(families):
+    """(stage, rank, first layer, last layer) of each stage that the metrics name. No other series is of another stage."""
+    infos = [labels for _, labels, _ in families["millrace_stage_info"].samples] if "millrace_stage_info" in families else []
+    named = {labels["stage"] for f in families.values() for _, labels, _ in f.samples if "stage" in labels}
+    assert named == {labels["stage"] for labels in infos}, (named, infos)
+    return [tuple(int(labels[k]) for k in ("stage", "rank", "first_layer", "last_layer")) for labels in infos]
+
+
+def ranks_in(families):
+    """{state: ranks} of the states that some rank has. All states are there."""
+    found = {labels["state"]: int(n) for _, labels, n in families["millrace_ranks"].samples}
+    assert set(found) == STATES, found
+    return {state: n for state, n in found.items() if n}
+
+
+def check_metrics(port):
+    """/metrics says what /plan says. Returns the plan."""
+    after = ask(port, "GET", "/plan")[1]
+    while True:  # the plan may change between the two
+        plan, families, after = after, metrics(port), ask(port, "GET", "/plan")[1]
+        if [plan[k] for k in ("epoch", "stages", "ranks")] == [after[k] for k in ("epoch", "stages", "ranks")]:
+            break
+    wanted = [(i, s["rank"], s["first_layer"], s["last_layer"]) for i, s in enumerate(plan["stages"])]
+    assert stages_in(families) == wanted, (stages_in(families), plan)
+    assert ranks_in(families) == collections.Counter(plan["ranks"]), (ranks_in(families), plan)
+    return plan
+
+
 def texts(port, **fields):
     status, answer = ask(port, "POST", "/v1/completions", {**BODY, **fields})
     assert status == 200, answer
@@ -66,6 +105,8 @@ class Serve(unittest.TestCase):
             found.append(texts(port))
             plan = ask(port, "GET", "/plan")[1]
             self.assertEqual([s["rank"] for s in plan["stages"]], list(range(n)))
+            self.assertEqual([rank for _, rank, _, _ in stages_in(metrics(port))], list(range(n)))
+            self.assertEqual(ranks_in(metrics(port)), {"stage": n})
             kill(job.rank_pid(0), signal.SIGTERM)
             done = job.wait(LIMIT_S)
             self.assertEqual((done.status, done.left), (0, []), str(done))

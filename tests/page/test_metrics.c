@@ -17,7 +17,7 @@ static mr_metrics *new_metrics(void) {
     return m;
 }
 
-static char *text_of(const mr_metrics *m, mr_text_buf *out) {
+static char *text_of(mr_metrics *m, mr_text_buf *out) {
     mr_err err;
     mr_text_buf_clear(out);
     expect_ok(mr_metrics_write(m, out, &err), &err);
@@ -166,6 +166,145 @@ static void test_no_memory(void **state) {
     }
 }
 
+/* --- Groups ------------------------------------------------------------------------------------------------------ */
+
+/* Stages and what each has done. */
+static mr_metrics_group *group_of(int n_stages, double n_steps) {
+    mr_metrics_group *g = NULL;
+    mr_err err;
+    char stage[16];
+    expect_ok(mr_metrics_group_create(&g, &err), &err);
+    for (int i = 0; i < n_stages; i++) {
+        snprintf(stage, sizeof stage, "%d", i);
+        mr_metrics_group_set(g, MR_METRIC_STAGE_STEPS, (mr_labels){{stage}}, n_steps + i);
+        mr_metrics_group_set(g, MR_METRIC_STAGE_STEP_ROWS, (mr_labels){{stage}}, n_steps);
+    }
+    return g;
+}
+
+static void replace(mr_metrics *m, mr_metrics_group *g, bool goes_on) {
+    mr_err err;
+    expect_ok(mr_metrics_replace(m, g, goes_on, &err), &err);
+}
+
+/* Series that the next group lacks go; totals go on, or begin anew; what is counted beside them stays. */
+static void test_groups(void **state) {
+    (void)state;
+    mr_metrics *m = new_metrics();
+    mr_text_buf out = {0};
+    mr_metrics_add(m, MR_METRIC_STEPS, (mr_labels){{0}}, 3);
+    replace(m, group_of(3, 10), true);
+    assert_string_equal(text_of(m, &out), "# HELP millrace_steps_total Steps that have passed the pipeline.\n"
+                                          "# TYPE millrace_steps_total counter\n"
+                                          "millrace_steps_total 3\n"
+                                          "# HELP millrace_stage_steps_total Steps that a stage has run.\n"
+                                          "# TYPE millrace_stage_steps_total counter\n"
+                                          "millrace_stage_steps_total{stage=\"0\"} 10\n"
+                                          "millrace_stage_steps_total{stage=\"1\"} 11\n"
+                                          "millrace_stage_steps_total{stage=\"2\"} 12\n"
+                                          "# HELP millrace_stage_step_rows Mean number of rows in a usual step of the "
+                                          "stage.\n"
+                                          "# TYPE millrace_stage_step_rows gauge\n"
+                                          "millrace_stage_step_rows{stage=\"0\"} 10\n"
+                                          "millrace_stage_step_rows{stage=\"1\"} 10\n"
+                                          "millrace_stage_step_rows{stage=\"2\"} 10\n");
+    replace(m, group_of(2, 8), true); /* an older moment of the same plan */
+    expect_says(text_of(m, &out), "steps_total{stage=\"1\"} 11\n");
+    expect_says(out.data, "step_rows{stage=\"1\"} 8\n");
+    assert_null(strstr(out.data, "stage=\"2\""));
+    replace(m, group_of(3, 1), false); /* another plan */
+    expect_says(text_of(m, &out), "steps_total{stage=\"1\"} 2\n");
+    expect_says(out.data, "steps_total{stage=\"2\"} 3\n");
+    replace(m, group_of(0, 0), true);
+    assert_null(strstr(text_of(m, &out), "stage"));
+    expect_says(out.data, "millrace_steps_total 3\n");
+    mr_text_buf_deinit(&out);
+    mr_metrics_destroy(m);
+}
+
+/* Series that come between others find their totals all the same. */
+static void test_groups_in_other_order(void **state) {
+    (void)state;
+    static const char *const ORDERS[][4] = {{"a", "b", "c"}, {"c", "x", "a"}, {"b", "a", "c", "x"}};
+    mr_metrics *m = new_metrics();
+    mr_text_buf out = {0};
+    mr_err err;
+    for (int i = 0; i < 3; i++) {
+        mr_metrics_group *g = NULL;
+        expect_ok(mr_metrics_group_create(&g, &err), &err);
+        for (int k = 0; k < 4 && ORDERS[i][k]; k++)
+            mr_metrics_group_set(g, MR_METRIC_STAGE_ROWS, (mr_labels){{ORDERS[i][k]}}, 9 - i);
+        replace(m, g, true);
+    }
+    expect_says(text_of(m, &out), "rows_total{stage=\"b\"} 7\n"); /* it was gone in between */
+    expect_says(out.data, "rows_total{stage=\"a\"} 9\n");
+    expect_says(out.data, "rows_total{stage=\"c\"} 9\n");
+    expect_says(out.data, "rows_total{stage=\"x\"} 8\n");
+    mr_text_buf_deinit(&out);
+    mr_metrics_destroy(m);
+}
+
+static int n_lines_of(const char *text, const char *begin) {
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, begin)); at++)
+        n++;
+    return n;
+}
+
+static void replace_often(void *ctx) {
+    for (int i = 0; i < N_ROUNDS; i++)
+        replace(ctx, group_of(i % 2 ? 2 : 5, i), true);
+}
+
+/* Whoever reads meanwhile finds one of the two groups, and never a mixture or none. */
+static void test_groups_while_others_read(void **state) {
+    (void)state;
+    mr_metrics *m = new_metrics();
+    mr_thread *threads[2];
+    mr_text_buf out = {0};
+    mr_err err;
+    replace(m, group_of(5, 0), false);
+    for (int i = 0; i < 2; i++)
+        expect_ok(mr_thread_create("replace", 0, replace_often, m, &threads[i], &err), &err);
+    for (int i = 0; i < N_ROUNDS / 10; i++) {
+        int n = n_lines_of(text_of(m, &out), "steps_total{"), n_rows = n_lines_of(out.data, "step_rows{");
+        assert_true((n == 2 || n == 5) && n == n_rows);
+    }
+    for (int i = 0; i < 2; i++)
+        mr_thread_join(threads[i]);
+    mr_text_buf_deinit(&out);
+    mr_metrics_destroy(m);
+}
+
+/* A group that is not whole is not shown. */
+static void test_groups_without_memory(void **state) {
+    (void)state;
+    mr_status status = MR_E_NO_MEMORY;
+    for (int i = 0; status != MR_OK; i++) {
+        mr_metrics *m = new_metrics();
+        mr_text_buf out = {0};
+        mr_metrics_group *g = NULL;
+        mr_err err;
+        assert_true(i < 10);
+        replace(m, group_of(1, 1), false);
+        mr_mem_fail_at(i);
+        status = mr_metrics_group_create(&g, &err);
+        if (status == MR_OK) {
+            mr_metrics_group_set(g, MR_METRIC_STAGE_STEPS, (mr_labels){{"a"}}, 2);
+            mr_metrics_group_set(g, MR_METRIC_STAGE_STEPS, (mr_labels){{"b"}}, 2);
+            status = mr_metrics_replace(m, g, false, &err);
+        }
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+        int n_old = n_lines_of(text_of(m, &out), "{stage=\"0\"} 1\n"), n_new = n_lines_of(out.data, "\"} 2\n");
+        assert_true(status == MR_OK ? n_old == 0 && n_new == 2 : n_old == 2 && n_new == 0);
+        mr_text_buf_deinit(&out);
+        mr_metrics_destroy(m);
+    }
+    mr_metrics_group_destroy(group_of(2, 1));
+    mr_metrics_group_destroy(NULL);
+}
+
 static int print_all(void) {
     mr_metrics *m = new_metrics();
     mr_text_buf out = {0};
@@ -189,8 +328,15 @@ static int print_all(void) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),    cmocka_unit_test(test_histogram), cmocka_unit_test(test_many_series),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_histogram),
+        cmocka_unit_test(test_many_series),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_groups_in_other_order),
+        cmocka_unit_test(test_groups_while_others_read),
+        cmocka_unit_test(test_groups_without_memory),
     };
     if (argc > 1 && strcmp(argv[1], "--print") == 0)
         return print_all();

@@ -142,11 +142,11 @@ static void test_metrics(void **state) {
     mr_text_buf out = {0};
     mr_err err;
     mr_page_stats stats = facts_of_two();
-    mr_page_count(&stats, NULL);
+    expect_ok(mr_page_count(&stats, 0, NULL, &err), &err);
     expect_ok(mr_metrics_create(&m, &err), &err);
-    mr_page_count(&stats, m);
+    expect_ok(mr_page_count(&stats, 0, m, &err), &err);
     stats.n_steps = 3; /* an older moment, which another thread brings late */
-    mr_page_count(&stats, m);
+    expect_ok(mr_page_count(&stats, 0, m, &err), &err);
     expect_ok(mr_metrics_write(m, &out, &err), &err);
     expect_line(out.data, "millrace_steps_total 7");
     expect_line(out.data, "millrace_kv_blocks{state=\"held\"} 20");
@@ -158,6 +158,86 @@ static void test_metrics(void **state) {
     assert_null(strstr(out.data, "millrace_stage_step_seconds{stage=\"1\""));
     mr_text_buf_deinit(&out);
     mr_metrics_destroy(m);
+}
+
+static void count(const mr_page_stats *stats, uint32_t former_plan, mr_metrics *m, mr_text_buf *out) {
+    mr_err err;
+    mr_text_buf_clear(out);
+    expect_ok(mr_page_count(stats, former_plan, m, &err), &err);
+    expect_ok(mr_metrics_write(m, out, &err), &err);
+}
+
+/* What belonged to a plan goes with the plan; while the plan changes, it stays. */
+static void test_metrics_of_another_plan(void **state) {
+    (void)state;
+    static const mr_page_ranks ONE[] = {{"stage", 2}, {"lost", 0}}, OTHER[] = {{"stage", 1}, {"lost", 1}};
+    mr_page_stage one = {.first_layer = 0, .last_layer = 8, .rank = 2, .host = "node9", .n_steps = 1};
+    mr_metrics *m = NULL;
+    mr_text_buf out = {0};
+    mr_err err;
+    mr_page_stats stats = facts_of_two();
+    expect_ok(mr_metrics_create(&m, &err), &err);
+    stats.plan = 1;
+    stats.ranks = ONE;
+    stats.n_rank_states = 2;
+    count(&stats, 0, m, &out);
+    expect_line(out.data, "millrace_ranks{state=\"stage\"} 2");
+    expect_line(out.data, "millrace_ranks{state=\"lost\"} 0");
+    stats.n_stages = 0;
+    stats.ranks = OTHER;
+    stats.changes_plan = true;
+    count(&stats, 1, m, &out);
+    expect_line(out.data, "millrace_ranks{state=\"stage\"} 2");
+    expect_line(out.data, "millrace_stage_steps_total{stage=\"1\"} 6");
+    stats.changes_plan = false;
+    stats.plan = 2;
+    stats.n_stages = 1;
+    stats.stages = &one;
+    count(&stats, 1, m, &out);
+    expect_line(out.data, "millrace_ranks{state=\"stage\"} 1");
+    expect_line(out.data, "millrace_ranks{state=\"lost\"} 1");
+    expect_line(out.data,
+                "millrace_stage_info{stage=\"0\",host=\"node9\",rank=\"2\",first_layer=\"0\",last_layer=\"7\"} 1");
+    expect_line(out.data, "millrace_stage_steps_total{stage=\"0\"} 1"); /* counted anew */
+    assert_null(strstr(out.data, "node7"));
+    assert_null(strstr(out.data, "stage=\"1\""));
+    assert_null(strstr(out.data, "millrace_stage_step_seconds")); /* no step is known yet */
+    one.n_steps = 0;                                              /* an older moment of the same plan */
+    count(&stats, 2, m, &out);
+    expect_line(out.data, "millrace_stage_steps_total{stage=\"0\"} 1");
+    stats.n_stages = 0; /* the job waits for memory */
+    stats.waits_for_memory = true;
+    count(&stats, 2, m, &out);
+    assert_null(strstr(out.data, "millrace_stage_"));
+    expect_line(out.data, "millrace_ready 0");
+    mr_text_buf_deinit(&out);
+    mr_metrics_destroy(m);
+}
+
+/* A series of its own that has no memory is left out. The stages are there as a whole or not at all. */
+static void test_metrics_without_memory(void **state) {
+    (void)state;
+    const mr_page_stats stats = facts_of_two();
+    mr_metrics *m = NULL;
+    mr_text_buf wanted = {0}, out = {0};
+    mr_err err;
+    expect_ok(mr_metrics_create(&m, &err), &err);
+    count(&stats, 0, m, &wanted);
+    mr_metrics_destroy(m);
+    for (int i = 0; strcmp(out.data ? out.data : "", wanted.data) != 0; i++) {
+        assert_true(i < 200);
+        expect_ok(mr_metrics_create(&m, &err), &err);
+        mr_mem_fail_at(i);
+        mr_status status = mr_page_count(&stats, 0, m, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+        mr_text_buf_clear(&out);
+        expect_ok(mr_metrics_write(m, &out, &err), &err);
+        assert_true((status == MR_OK) == (out.data && strstr(out.data, "millrace_stage_info{stage=\"1\"")));
+        mr_metrics_destroy(m);
+    }
+    mr_text_buf_deinit(&wanted);
+    mr_text_buf_deinit(&out);
 }
 
 /* What the program holds is what lies in the folder, byte by byte; the page asks for nothing else. */
@@ -192,8 +272,12 @@ static void test_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_state),     cmocka_unit_test(test_state_before_there_is_a_plan),
-        cmocka_unit_test(test_no_memory), cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_state_before_there_is_a_plan),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_metrics),
+        cmocka_unit_test(test_metrics_of_another_plan),
+        cmocka_unit_test(test_metrics_without_memory),
         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

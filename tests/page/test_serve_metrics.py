@@ -46,6 +46,8 @@ class Metrics(unittest.TestCase):
             self.assertEqual(value("prompt_tokens_total"), prompt_tokens)
             self.assertGreater(value("prefix_hit_tokens_total"), 0)
             self.assertEqual(value("ready"), 1)
+            ranks = {labels["state"]: n for _, labels, n in m["millrace_ranks"].samples}
+            self.assertEqual(ranks, {"stage": 1, "spare": 0, "suspect": 0, "drained": 0, "failed": 0, "lost": 0})
             self.assertEqual((value("sequences_live"), value("sequences_waiting")), (0, 0))
             blocks = {s: value("kv_blocks", state=s) for s in ("held", "cached", "free")}
             self.assertEqual((blocks["held"], sum(blocks.values())), (0, value("kv_blocks_limit")))

@@ -20,6 +20,7 @@ mr_status mr_metrics_create(mr_metrics **out, mr_err *err) {
     if (!m)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for metrics");
     mr_mutex_init(&m->lock);
+    mr_mutex_init(&m->group_lock);
     *out = m;
     return MR_OK;
 }
@@ -28,12 +29,9 @@ void mr_metrics_destroy(mr_metrics *m) {
     if (!m)
         return;
     for (int id = 0; id < MR_METRIC_COUNT; id++)
-        for (metric_series *s = atomic_load(&m->first[id]); s;) {
-            metric_series *next = atomic_load(&s->next);
-            mr_free(s->buckets);
-            mr_free(s);
-            s = next;
-        }
+        metric_series_destroy_all(atomic_load(&m->first[id]));
+    mr_metrics_group_destroy(m->group);
+    mr_mutex_deinit(&m->group_lock);
     mr_mutex_deinit(&m->lock);
     mr_free(m);
 }
@@ -76,7 +74,7 @@ static metric_series *find(const mr_metrics *m, mr_metric_id id, const mr_labels
     return NULL;
 }
 
-static metric_series *make(mr_metric_id id, const mr_labels *labels) {
+metric_series *metric_series_create(mr_metric_id id, const mr_labels *labels) {
     const int32_t n = label_count(id);
     size_t bytes = sizeof(metric_series);
     for (int32_t i = 0; i < n; i++)
@@ -100,9 +98,18 @@ static metric_series *make(mr_metric_id id, const mr_labels *labels) {
     return s;
 }
 
+void metric_series_destroy_all(metric_series *s) {
+    while (s) {
+        metric_series *next = atomic_load(&s->next);
+        mr_free(s->buckets);
+        mr_free(s);
+        s = next;
+    }
+}
+
 /* The lock is held. */
 static metric_series *make_and_link(mr_metrics *m, mr_metric_id id, const mr_labels *labels) {
-    metric_series *s = make(id, labels);
+    metric_series *s = metric_series_create(id, labels);
     if (!s)
         return NULL;
     _Atomic(metric_series *) *bucket = &m->hashed[hash_of(id, labels)];
@@ -147,6 +154,10 @@ static uint64_t bits_of(double value) {
 
 double metric_value(const metric_series *s) {
     return double_of(atomic_load_explicit(&s->value, memory_order_relaxed));
+}
+
+void metric_set_value(metric_series *s, double value) {
+    atomic_store_explicit(&s->value, bits_of(value), memory_order_relaxed);
 }
 
 static void add_to(metric_series *s, double by) {

@@ -1,5 +1,6 @@
 /* coordinator/serving/metrics/metrics.h - the metrics of the server, for Prometheus and for the page. metrics.def lists
- * the metrics. Each metric has one series for each set of label values that was ever used.
+ * the metrics. Each metric has one series for each set of label values that was ever used; series that are to go again
+ * are set in a group.
  * Owns:    the series and copies of their label values.
  * Threads: thread-safe. Series are found without a lock and counted by atomics, so the numbers that mr_metrics_write
  *          reads are not all of the same moment. create and destroy: the caller serialises.
@@ -56,7 +57,33 @@ typedef struct mr_histogram {
 /* Reads a histogram; zeros if nothing was observed. */
 void mr_metrics_read_histogram(const mr_metrics *m, mr_metric_id id, mr_labels labels, mr_histogram *out);
 
+/* --- Series that go again --- */
+
+/* Series that show one state of the server together, and that the next state may not have: those of the stages of a
+ * plan. Each state is set as a whole, and takes the place of the one before:
+ *
+ *     mr_metrics_group_create(&g, err);
+ *     mr_metrics_group_set(g, MR_METRIC_STAGE_STEPS, (mr_labels){{"0"}}, 7);
+ *     mr_metrics_replace(m, g, false, err);
+ *
+ * mr_metrics_write finds all series of one group, and none of another. A metric should be set either so or by the
+ * functions above. Threads: a group is for one thread at a time. */
+typedef struct mr_metrics_group mr_metrics_group;
+
+MR_MUST_USE mr_status mr_metrics_group_create(mr_metrics_group **out, mr_err *err);
+/* Only for a group that mr_metrics_replace did not get. NULL is accepted. */
+void mr_metrics_group_destroy(mr_metrics_group *g);
+/* Adds a series to the group: a gauge or a counter, with labels that the metric does not have in the group yet. If
+ * memory runs out, mr_metrics_replace says so. */
+void mr_metrics_group_set(mr_metrics_group *g, mr_metric_id id, mr_labels labels, double value);
+/* Any thread: shows the group in place of the one before. Takes g over, also with an error. goes_on: the counters of
+ * both groups have the same beginning, so that a total that is less than before stays as it was. MR_E_NO_MEMORY: the
+ * group is not whole; the one before stays. */
+MR_MUST_USE mr_status mr_metrics_replace(mr_metrics *m, mr_metrics_group *g, bool goes_on, mr_err *err);
+
+/* --- Text --- */
+
 /* Appends all metrics in the text format of Prometheus: Content-Type "text/plain; version=0.0.4; charset=utf-8". */
-MR_MUST_USE mr_status mr_metrics_write(const mr_metrics *m, mr_text_buf *out, mr_err *err);
+MR_MUST_USE mr_status mr_metrics_write(mr_metrics *m, mr_text_buf *out, mr_err *err);
 
 #endif

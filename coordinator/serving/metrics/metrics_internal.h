@@ -1,4 +1,5 @@
-/* coordinator/serving/metrics/metrics_internal.h - the series behind metrics.h, for the file that writes them. */
+/* coordinator/serving/metrics/metrics_internal.h - the series behind metrics.h, for the files that group and write
+ * them. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_METRICS_METRICS_INTERNAL_H
 #define MR_COORDINATOR_SERVING_METRICS_METRICS_INTERNAL_H
@@ -36,8 +37,21 @@ struct mr_metrics {
     _Atomic(metric_series *) first[MR_METRIC_COUNT];
     metric_series *last[MR_METRIC_COUNT];
     int32_t n_series[MR_METRIC_COUNT];
+    mr_mutex group_lock;     /* held while the group is replaced or written */
+    mr_metrics_group *group; /* NULL: none yet */
 };
 
+/* Built by one thread and constant from then on, so its series need no hash and no atomics. */
+struct mr_metrics_group {
+    metric_series *first[MR_METRIC_COUNT], *last[MR_METRIC_COUNT];
+    bool lacks_memory; /* a series is missing */
+};
+
+/* A new series with copies of the labels; NULL: no memory. */
+metric_series *metric_series_create(mr_metric_id id, const mr_labels *labels);
+/* Frees a series and all that follow it in its metric. NULL is accepted. */
+void metric_series_destroy_all(metric_series *s);
 double metric_value(const metric_series *s);
+void metric_set_value(metric_series *s, double value);
 
 #endif

@@ -91,29 +91,41 @@ static void put_histogram(writer *w, const metric_series *s) {
     put_sample(w, s, "_count", NULL, (double)n);
 }
 
-mr_status mr_metrics_write(const mr_metrics *m, mr_text_buf *out, mr_err *err) {
-    static const char *const KINDS[] = {"counter", "gauge", "histogram"};
-    writer w = {.out = out, .ok = true};
-    for (int id = 0; id < MR_METRIC_COUNT; id++) {
-        const metric_desc *d = &metric_descs[id];
-        const metric_series *s = atomic_load_explicit(&m->first[id], memory_order_acquire);
-        if (!s)
-            continue;
-        put(&w, "# HELP ");
-        put(&w, d->name);
-        put_byte(&w, ' ');
-        put(&w, d->help);
-        put(&w, "\n# TYPE ");
-        put(&w, d->name);
-        put_byte(&w, ' ');
-        put(&w, KINDS[d->kind]);
-        put_byte(&w, '\n');
-        for (; s; s = atomic_load_explicit(&s->next, memory_order_acquire)) {
-            if (d->kind == METRIC_HISTOGRAM)
-                put_histogram(&w, s);
-            else
-                put_sample(&w, s, "", NULL, metric_value(s));
-        }
+/* The samples of a list of series. */
+static void put_series(writer *w, const metric_series *s) {
+    for (; s; s = atomic_load_explicit(&s->next, memory_order_acquire)) {
+        if (metric_descs[s->id].kind == METRIC_HISTOGRAM)
+            put_histogram(w, s);
+        else
+            put_sample(w, s, "", NULL, metric_value(s));
     }
+}
+
+static void put_metric(writer *w, mr_metrics *m, int id) {
+    static const char *const KINDS[] = {"counter", "gauge", "histogram"};
+    const metric_desc *d = &metric_descs[id];
+    const metric_series *s = atomic_load_explicit(&m->first[id], memory_order_acquire);
+    const metric_series *grouped = m->group ? m->group->first[id] : NULL;
+    if (!s && !grouped)
+        return;
+    put(w, "# HELP ");
+    put(w, d->name);
+    put_byte(w, ' ');
+    put(w, d->help);
+    put(w, "\n# TYPE ");
+    put(w, d->name);
+    put_byte(w, ' ');
+    put(w, KINDS[d->kind]);
+    put_byte(w, '\n');
+    put_series(w, s);
+    put_series(w, grouped);
+}
+
+mr_status mr_metrics_write(mr_metrics *m, mr_text_buf *out, mr_err *err) {
+    writer w = {.out = out, .ok = true};
+    mr_mutex_lock(&m->group_lock); /* all series of the group are of one moment */
+    for (int id = 0; id < MR_METRIC_COUNT; id++)
+        put_metric(&w, m, id);
+    mr_mutex_unlock(&m->group_lock);
     return w.ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for the text of the metrics");
 }

@@ -43,6 +43,12 @@ typedef struct mr_page_stage {
     double predicted_s;       /* the predicted seconds of a step with as many rows; 0: not known */
 } mr_page_stage;
 
+/* How many ranks are in a state. */
+typedef struct mr_page_ranks {
+    const char *state; /* as /plan names it */
+    int32_t n;
+} mr_page_ranks;
+
 typedef enum mr_page_state { MR_PAGE_LOADING, MR_PAGE_READY, MR_PAGE_ENDING, MR_PAGE_FAILED } mr_page_state;
 
 /* The state of the server at one moment. Texts should be UTF-8; invalid bytes become U+FFFD. */
@@ -59,8 +65,13 @@ typedef struct mr_page_stats {
     int32_t n_blocks, n_held_blocks, n_cached_blocks, n_free_blocks, block_tokens; /* KV */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated, n_preempted, n_steps;   /* since the start */
     int32_t n_open_steps, n_micro_batches;
-    int32_t n_stages; /* 0: not planned yet */
+    int32_t n_stages; /* 0: none runs: not planned yet, or the job waits for memory */
     const mr_page_stage *stages;
+    uint32_t plan;         /* the number of the plan: the counts of its stages begin with it */
+    bool changes_plan;     /* what is said of stages and ranks is not known for the moment */
+    bool waits_for_memory; /* the job does, so it is not ready */
+    int32_t n_rank_states; /* all states that a rank can have */
+    const mr_page_ranks *ranks;
 } mr_page_stats;
 
 /* Appends the answer to GET /page/state, a JSON object, which page_state.c describes. m: gives the latencies; may be
@@ -68,9 +79,11 @@ typedef struct mr_page_stats {
 MR_MUST_USE mr_status mr_page_write_state(const mr_page_stats *stats, const mr_metrics *m, mr_text_buf *out,
                                           mr_err *err);
 
-/* Sets the metrics of GET /metrics from the stats: all metrics except those of requests and latencies. m may be
- * NULL. */
-void mr_page_count(const mr_page_stats *stats, mr_metrics *m);
+/* Sets the metrics of GET /metrics from the stats: all metrics except those of requests, latencies and recoveries. The
+ * metrics of stages and ranks replace those of earlier stats in one step; while the plan changes, they stay.
+ * former_plan: the plan of the stats that m was counted from before; 0: none. m may be NULL. MR_E_NO_MEMORY: the
+ * metrics of stages and ranks are as they were. */
+MR_MUST_USE mr_status mr_page_count(const mr_page_stats *stats, uint32_t former_plan, mr_metrics *m, mr_err *err);
 /* Counts a latency. Fits on_latency of the service (coordinator/serving/service/service.h). metrics: the mr_metrics. */
 void mr_page_count_latency(void *metrics, bool is_first, int64_t ns);
 

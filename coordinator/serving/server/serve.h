@@ -52,7 +52,7 @@ extern const int32_t serve_n_routes;
 void mr_serve_init_texts(mr_serve *s);
 /* Makes and publishes the texts. */
 MR_MUST_USE mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err);
-/* Publishes the plan again, which has changed. */
+/* Publishes the plan again: it has changed, or the states of ranks have. */
 MR_MUST_USE mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err);
 /* When no route runs any more. */
 void mr_serve_free_texts(mr_serve *s);

@@ -141,18 +141,20 @@ static json_t *plan_json(mr_serve *s) {
     for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
         if (mr_session_cluster_is_lost(&c->cluster, i))
             json_array_append_new(lost, json_integer(i));
-        const char *state = c->recovery.is_on ? mr_session_rank_state(c, i) : "";
-        if (strcmp(state, "drained") == 0)
+        mr_rank_state state = mr_session_rank_state(c, i);
+        if (state == MR_RANK_DRAINED)
             json_array_append_new(drained, json_integer(i));
-        json_array_append_new(states, json_string(state));
+        json_array_append_new(states, json_string(mr_rank_state_name(state)));
         if (session_spares_is_one(c, i))
             json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
     }
-    json_t *plan = json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch",
-                             (json_int_t)(c->epoch ? c->epoch : 1), "lost", lost, "drained", drained, "spares", spares,
-                             "model", mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences",
-                             c->max_sequences, "kv_blocks", c->n_kv_blocks, "kv_block_tokens",
-                             (int)MR_WIRE_BLOCK_TOKENS, "stages", mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
+    json_t *plan =
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
+                  "lost", lost, "drained", drained, "spares", spares, "model",
+                  mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
+                  "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
+                  mr_session_is_starved(c) ? json_array() /* none runs */
+                                           : mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
     if (plan && c->recovery.is_on)
         json_object_set_new(plan, "ranks", states); /* the states of all ranks */
     else
@@ -203,6 +205,7 @@ void mr_serve_free_texts(mr_serve *s) {
 }
 
 mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err) {
+    mr_serve_stats_ranks(s->stats, &s->session);
     return publish(s, SERVE_PLAN, plan_json(s), err);
 }
 
@@ -287,8 +290,6 @@ static void count_recoveries(mr_serve *s) {
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"loading"}}, done.loading_s);
     mr_metrics_set(s->metrics, MR_METRIC_RECOVERY_SECONDS, (mr_labels){{"computing"}}, done.again_s);
     mr_metrics_set(s->metrics, MR_METRIC_MEMORY_MISSING, none, (double)starvation.missing_bytes);
-    if (starvation.is_on)
-        mr_metrics_set(s->metrics, MR_METRIC_READY, none, 0);
 }
 
 static void answer_metrics(mr_serve *s, mr_http_answer *out) {
@@ -296,7 +297,7 @@ static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     out->content_type = "text/plain; version=0.0.4; charset=utf-8";
     mr_metrics_set(s->metrics, MR_METRIC_REQUESTS_OPEN, (mr_labels){{0}}, mr_http_server_n_requests(s->http));
     mr_status status = serve_stats_count(s->stats, s->metrics, &err);
-    count_recoveries(s); /* after the stats: a job that waits for memory is not ready */
+    count_recoveries(s);
     if (status != MR_OK || mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
         no_memory(out);
 }

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "coordinator/session/session_recovered.h"
+#include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/thread.h"
@@ -15,9 +17,13 @@ struct serve_stats {
     mr_service *service;
     char *model;
     int64_t start_ns;
-    mr_mutex lock; /* guards the fields below; held while the session is read */
-    const mr_session *session;
+    mr_mutex lock;             /* guards the fields below; held while the session is read */
+    mr_session *opened;        /* for what any thread may ask once it runs */
+    const mr_session *session; /* NULL: there is no plan, or it may not be read */
     mr_job *job;
+    bool is_paused;
+    uint32_t epoch, counted_epoch; /* of the present plan, and of the one that the metrics were set from; 0: none */
+    mr_page_ranks ranks[MR_RANK_STATES];
     char description[256];
     char host[HOST_NAME_MAX + 1]; /* this host, for stages that are threads of this process */
 };
@@ -28,6 +34,8 @@ mr_status mr_serve_stats_create(mr_service *service, const char *model, serve_st
         mr_mutex_init(&f->lock);
         f->service = service;
         f->start_ns = mr_clock_now_ns();
+        for (int i = 0; i < MR_RANK_STATES; i++)
+            f->ranks[i].state = mr_rank_state_name((mr_rank_state)i);
         f->model = mr_strdup(model);
         if (gethostname(f->host, sizeof f->host - 1) != 0)
             f->host[0] = 0;
@@ -48,24 +56,46 @@ void mr_serve_stats_destroy(serve_stats *f) {
     mr_free(f);
 }
 
-void mr_serve_stats_planned(serve_stats *f, const mr_session *session) {
+/* What the session says of ranks and plan. The lock is held. */
+static void note_ranks(serve_stats *f, const mr_session *session) {
+    int32_t n[MR_RANK_STATES];
+    mr_session_count_ranks(session, n);
+    for (int i = 0; i < MR_RANK_STATES; i++)
+        f->ranks[i].n = n[i];
+    f->epoch = session->epoch;
+}
+
+void mr_serve_stats_planned(serve_stats *f, mr_session *session) {
     const char *name = session->info.name;
     mr_mutex_lock(&f->lock);
+    f->opened = session;
     f->session = session;
     snprintf(f->description, sizeof f->description, "%s%s%s", name, *name ? ", " : "", session->info.arch);
+    note_ranks(f, session);
     mr_mutex_unlock(&f->lock);
 }
 
-void mr_serve_stats_started(serve_stats *f) {
+void mr_serve_stats_started(serve_stats *f, const mr_session *session) {
     mr_mutex_lock(&f->lock);
-    f->job = f->session->job;
+    f->is_paused = false;
+    note_ranks(f, session);
+    f->session = mr_session_is_starved(session) ? NULL : session;
+    f->job = session->job;
     mr_mutex_unlock(&f->lock);
 }
 
-void mr_serve_stats_ended(serve_stats *f) {
+void mr_serve_stats_ranks(serve_stats *f, const mr_session *session) {
+    mr_mutex_lock(&f->lock);
+    if (!f->is_paused) /* else mr_serve_stats_started does so */
+        note_ranks(f, session);
+    mr_mutex_unlock(&f->lock);
+}
+
+void mr_serve_stats_paused(serve_stats *f) {
     mr_mutex_lock(&f->lock);
     f->session = NULL;
     f->job = NULL;
+    f->is_paused = true;
     mr_mutex_unlock(&f->lock);
 }
 
@@ -141,8 +171,17 @@ static void fill(const serve_stats *f, const mr_service_stats *service, mr_page_
                            .description = f->description,
                            .now_ns = now_ns,
                            .start_ns = f->start_ns,
-                           .stages = stages};
+                           .stages = stages,
+                           .plan = f->epoch,
+                           .changes_plan = f->is_paused,
+                           .n_rank_states = MR_RANK_STATES,
+                           .ranks = f->ranks};
     fill_job(&service->job, out);
+    if (service->state == MR_SERVICE_READY) {
+        mr_session_starvation starvation;
+        mr_session_get_starvation(f->opened, &starvation);
+        out->waits_for_memory = starvation.is_on;
+    }
     if (!f->session)
         return;
     out->n_layers = f->session->info.n_layers;
@@ -150,6 +189,14 @@ static void fill(const serve_stats *f, const mr_service_stats *service, mr_page_
     out->n_stages = f->session->plan.n_stages;
     for (int32_t i = 0; i < out->n_stages; i++)
         fill_stage(f, i, service->job.n_open_steps == 0 ? service->job.n_epoch_steps : -1, now_ns, &stages[i]);
+}
+
+/* The lock is held, so that threads count in the order in which they have read. */
+static mr_status count_now(serve_stats *f, const mr_page_stats *stats, mr_metrics *m, mr_err *err) {
+    mr_status status = mr_page_count(stats, f->counted_epoch, m, err);
+    if (status == MR_OK && !stats->changes_plan)
+        f->counted_epoch = stats->plan;
+    return status;
 }
 
 /* Writes the page's state (m and out), or counts for the metrics (count); the other one is NULL. */
@@ -166,7 +213,7 @@ static mr_status tell(serve_stats *f, mr_metrics *count, const mr_metrics *m, mr
     if (status == MR_OK)
         fill(f, &service, stages, &stats);
     if (status == MR_OK && count)
-        mr_page_count(&stats, count);
+        status = count_now(f, &stats, count, err);
     if (status == MR_OK && out)
         status = mr_page_write_state(&stats, m, out, err);
     mr_mutex_unlock(&f->lock);

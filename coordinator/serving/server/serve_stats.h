@@ -1,8 +1,9 @@
 /* coordinator/serving/server/serve_stats.h - the numbers of a serving session for the page (GET /page/state) and for
  * Prometheus (GET /metrics).
- * Life:    create, before the model is opened; planned; started; ended, before the session is closed; destroy.
- * Owns:    copies of its texts. Borrows: the service; from planned to ended the session.
- * Threads: planned, started and ended are for the main thread; write and count for any.
+ * Life:    create, before the model is opened; planned; started; paused, while the plan changes, and started
+ *          again; paused, before the session is closed; destroy.
+ * Owns:    copies of its texts. Borrows: the service; from planned or started to paused the session.
+ * Threads: planned, started, ranks and paused are for the main thread; write and count for any.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_STATS_H
@@ -19,11 +20,15 @@ MR_MUST_USE mr_status mr_serve_stats_create(mr_service *service, const char *mod
 void mr_serve_stats_destroy(serve_stats *f);
 
 /* To be called when the session has a plan and sizes: stages are shown from then on, while they load. */
-void mr_serve_stats_planned(serve_stats *f, const mr_session *session);
-/* To be called when the job of the session runs. */
-void mr_serve_stats_started(serve_stats *f);
-/* To be called before the session is closed. */
-void mr_serve_stats_ended(serve_stats *f);
+void mr_serve_stats_planned(serve_stats *f, mr_session *session);
+/* To be called when the job of the session runs a plan, the first or another one, or waits for memory: then no stage
+ * runs. */
+void mr_serve_stats_started(serve_stats *f, const mr_session *session);
+/* To be called when the states of ranks have changed. */
+void mr_serve_stats_ranks(serve_stats *f, const mr_session *session);
+/* To be called before the plan changes, and before the session is closed. Until `started`, the metrics of stages and
+ * ranks stay as they are, and the page shows no stages. */
+void mr_serve_stats_paused(serve_stats *f);
 
 /* Appends the answer to GET /page/state. m: see mr_page_write_state. */
 MR_MUST_USE mr_status serve_stats_write(serve_stats *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);
