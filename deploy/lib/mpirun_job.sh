@@ -218,7 +218,8 @@ is_error_known() {
 
 # Sets status. That of mpirun, which is that of the first rank that failed, does not count after a signal, where mpirun
 # was told to overlook failures or to end the job, nor where it is 0 but rank 0 did not say so: Open MPI 5 does that for
-# a lost host. Then the status of rank 0 counts.
+# a lost host. Then the status of rank 0 counts. But where mpirun has said that a signal ended a rank, and was ended
+# because it hung afterwards, the status is that of this rank.
 find_status() {
     local answer=''
     mpirun_status=$status
@@ -236,6 +237,7 @@ find_status() {
     if [[ $recovery == yes || $caught || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
         [[ $recovery == no ]] || status=1
         status=${answer:-$((status ? status : 1))}
+        [[ $caught || ! $noted =~ ' signal-'([0-9]+) ]] || status=$((128 + BASH_REMATCH[1]))
     fi
 }
 

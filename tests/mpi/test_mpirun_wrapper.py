@@ -44,6 +44,13 @@ class Case(unittest.TestCase):
         os.chmod(path, 0o755)
         return path
 
+    def fake_mpirun(self, text):
+        """A program in place of mpirun, in self.folder."""
+        path = os.path.join(self.folder, "mpirun")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write('#!/bin/bash\n[[ $1 != --version ]] || { echo "mpirun (Open MPI) 4.1.4"; exit 0; }\n' + text + "\n")
+        os.chmod(path, 0o755)
+
     def job(self, text, *args, env=None, real=None, **kwargs):
         """The wrapper with args; text is the script in place of millrace."""
         variables = {"MILLRACE_BIN": self.script(text) if text is not None else real or program_path(), **(env or {})}
@@ -153,6 +160,19 @@ class Ends(Case):
         done = self.run_job("[ $rank != 1 ] || kill -9 $$; sleep 20", "-n", "3", "generate")
         self.assertEqual(done.status, 137, str(done))
         self.assertNotEqual(done.stderr, b"")
+
+    def test_killed_rank_and_mpirun_hangs(self):
+        """As Open MPI 4.1 does now and then when it has said which rank was killed. No rank lives any more."""
+        rule = "-" * 66
+        banner = f"{rule}\nmpirun noticed that process rank 1 with PID 0 on node h exited on signal 9 (Killed).\n{rule}"
+        self.fake_mpirun(f"""echo "millrace: error: rank 1 on h is gone: its connection closed" >&2
+            echo "{banner}" >&2
+            echo 1 >"$MILLRACE_STATUS_FILE"
+            exec sleep 60""")
+        done = self.run_job("exit 0", "-n", "2", "generate", env={"PATH": self.folder + ":" + os.environ["PATH"]})
+        os.remove(os.path.join(self.folder, "mpirun"))
+        self.assertEqual(done.status, 137, str(done))
+        self.assertIn(b"exited on signal 9", done.stderr)
 
     def test_recovery(self):
         """The exit status is what rank 0 writes, whatever becomes of the others."""
