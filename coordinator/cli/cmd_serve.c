@@ -14,6 +14,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/vocab/vocab.h"
+#include "millrace_commit.h"
 
 static const int64_t LOOK_NS = 5 * MR_NS_PER_MS, LAST_WORD_NS = MR_NS_PER_S / 4, FAILURE_NS = MR_NS_PER_S,
                      LOSS_NS = 2 * MR_NS_PER_S;
@@ -203,7 +204,7 @@ static mr_status run(mr_serve *s, mr_err *err) {
 }
 
 mr_status cmd_serve(const mr_options *options, mr_err *err) {
-    mr_serve s = {.options = options};
+    mr_serve s = {.options = options, .commit = MILLRACE_COMMIT};
     running = &s;
     mr_serve_init_texts(&s);
     mr_mem_keep_little();

@@ -113,6 +113,20 @@ class Tells(unittest.TestCase):
         props = self.server.json("/props")[1]
         self.assertEqual((props["default_generation_settings"]["n_ctx"], props["model_path"]), (512, "millrace-demo.gguf"))
 
+    def test_probes(self):
+        """What supervisors and balancers ask, by GET or HEAD."""
+        for path in "/livez", "/readyz":
+            self.assertEqual(self.server.json(path), (200, {"status": "ok"}), path)
+        said = subprocess.run([BIN, "--version"], stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+        name, version = said[0].split(" ")
+        wanted = {"version": version, "name": name, "commit": said[1].removeprefix("commit: ")}
+        self.assertEqual(self.server.json("/version"), (200, wanted))
+        for path in "/health", "/livez", "/readyz", "/version":
+            status, head, body = self.server.ask("HEAD", path)
+            self.assertEqual((status, head["Content-Type"], body), (200, "application/json", b""), path)
+            self.assertEqual(int(head["Content-Length"]), len(self.server.ask("GET", path)[2]), path)
+            self.assertEqual(self.server.ask("POST", path, "{}", JSON)[0], 405, path)
+
     def test_plan_and_slots(self):
         plan = self.server.json("/plan")[1]
         self.assertEqual([(s["first_layer"], s["last_layer"]) for s in plan["stages"]], [(0, 2), (3, 5), (6, 7)])
@@ -260,8 +274,10 @@ class Ends(unittest.TestCase):
             for key, status in (("alpha", 200), ("beta", 200), ("gamma", 200), ("delta", 401), ("", 401)):
                 found = server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0]
                 self.assertEqual(found, status, key)
-            self.assertEqual(server.ask("GET", "/health")[0], 200)
-            self.assertEqual(server.ask("GET", "/metrics")[0], 401)
+            for path in "/health", "/livez", "/readyz", "/version":
+                self.assertEqual(server.ask("GET", path)[0], 200, path)
+            for path in "/metrics", "/plan", "/page/state":
+                self.assertEqual(server.ask("GET", path)[0], 401, path)
 
     def keep_asking(self, server, stop, found, **kwargs):
         """A thread that streams answers one after the other until stop, each whole."""
@@ -385,6 +401,11 @@ class Ends(unittest.TestCase):
                 self.assertEqual((status, answer["status"], head["Retry-After"]), (503, "loading", "1"))
                 self.assertTrue(0 <= answer["loaded"] <= 1)
                 self.assertEqual(error_code(json.dumps({"error": answer["error"]})), "loading")
+                self.assertEqual(server.json("/livez"), (200, {"status": "ok"}))
+                status, answer = server.json("/readyz")
+                if status != 200:  # it may be loaded by now
+                    self.assertEqual((status, answer["status"], answer["error"]["code"]), (503, "loading", "loading"))
+                self.assertEqual(server.json("/version")[0], 200)
                 status, answer = server.json("/v1/completions", {"prompt": "A"})
                 if status == 503:  # without a code where it is loaded and about to run
                     self.assertIn(answer["error"]["code"], ("loading", None))
@@ -420,6 +441,7 @@ class Ends(unittest.TestCase):
                 server.run.send_signal(signal.SIGTERM)
                 server.said("ending")
                 until(lambda: not connects(server))
+                self.assertFalse(is_ready(server))
                 rest = read_all(s)
             status, text = server.end(None)
             self.assertEqual(status, 0, text)
@@ -483,6 +505,14 @@ class Ends(unittest.TestCase):
         self.assertEqual([line[k] for k in ("id", "path", "status", "new_tokens")], ["mine", "/v1/completions", 200, 5])
         self.assertGreater(line["prompt_tokens"], 0)
         self.assertTrue(0 < line["first_token_ms"] < line["ms"], line)
+
+
+def is_ready(server):
+    """As a balancer sees it."""
+    try:
+        return server.ask("GET", "/readyz")[0] == 200
+    except OSError:
+        return False
 
 
 def connects(server):

@@ -299,7 +299,8 @@ class Serve(unittest.TestCase):
             time.sleep(0.02)
 
     def scrape(self, port, over, found):
-        """Reads /metrics all the time. Each time, the stages are those of one whole plan."""
+        """Reads /metrics all the time. Each time, the stages are those of one whole plan. /readyz says that it is ready, or
+        that another plan is being made."""
         plans = set()
         try:
             while not over.is_set():
@@ -307,6 +308,8 @@ class Serve(unittest.TestCase):
                 edges = [first for _, _, first, _ in stages] + [stages[-1][3] + 1]
                 assert edges == [0] + [last + 1 for _, _, _, last in stages], stages
                 plans.add(tuple(rank for _, rank, _, _ in stages))
+                status, answer = ask(port, "GET", "/readyz")
+                assert (status, answer["status"]) in ((200, "ok"), (503, "changing")), answer
             found.append(plans)
         except (OSError, IndexError, AssertionError) as e:
             found.append(repr(e))

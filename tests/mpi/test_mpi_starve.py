@@ -99,6 +99,10 @@ class Serve(unittest.TestCase):
             health = ask(port, "GET", "/health")
             self.assertEqual((health[0], health[1]["ranks"]), (200, [0, 2]), health)
             self.assertGreater(health[1]["missing_bytes"], 0)
+            status, answer = ask(port, "GET", "/readyz")
+            self.assertEqual((status, answer.pop("error")["code"]), (503, "no_plan"), answer)
+            self.assertEqual(answer, health[1])
+            self.assertEqual(ask(port, "GET", "/livez"), (200, {"status": "ok"}))
             self.assertEqual(self.metric(port, "millrace_ready"), 0)
             self.assertEqual(self.metric(port, NUMBERS[2]), health[1]["missing_bytes"])
             self.wait_for("the plan still runs", lambda: check_metrics(port)["stages"] == [])
@@ -115,7 +119,8 @@ class Serve(unittest.TestCase):
 
         self.assertEqual(all_streams(port, meanwhile), wanted)
         self.assertEqual(late[:4], wanted[:4])
-        self.assertEqual(ask(port, "GET", "/health")[1], {"status": "ok"})
+        for path in "/health", "/readyz":
+            self.assertEqual(ask(port, "GET", path), (200, {"status": "ok"}), path)
         self.assertEqual(check_metrics(port)["ranks"], ["stage", "lost", "stage"])
         self.assertEqual([self.metric(port, name) for name in NUMBERS], [3, 2, 0])
         for phase in ("planning", "loading", "computing"):

@@ -8,6 +8,8 @@
 
 #include <stdatomic.h>
 
+#include <jansson.h>
+
 #include "coordinator/serving/batch/batch_store.h"
 #include "coordinator/serving/http/http_server.h"
 #include "coordinator/serving/metrics/metrics.h"
@@ -25,7 +27,8 @@ typedef enum serve_text { SERVE_MODELS, SERVE_MODEL, SERVE_PROPS, SERVE_PLAN, SE
 
 typedef struct mr_serve {
     const mr_options *options;
-    char *model; /* the name in /v1/models */
+    const char *commit; /* that the program was built from */
+    char *model;        /* the name in /v1/models */
     mr_service *service;
     mr_metrics *metrics;
     serve_stats *stats;
@@ -44,10 +47,28 @@ typedef struct mr_serve {
     int64_t end_ns;           /* main thread: when draining is over; 0: no draining */
 } mr_serve;
 
-/* --- serve_routes.c: the table of routes, and answers that are made at once --- */
+/* --- serve_routes.c: the table of routes, and the answers about what the server does --- */
 
 extern const mr_http_route serve_routes[];
 extern const int32_t serve_n_routes;
+/* The mr_http_config.on_done. */
+void serve_count_request(void *ctx, const mr_http_done *done);
+/* Answers that there is no memory for the answer. */
+void serve_no_memory(mr_http_answer *out);
+/* Answers with root, and releases root; NULL: no memory. */
+void serve_answer_json(mr_http_answer *out, json_t *root);
+
+/* --- serve_health.c: whether the server is up --- */
+
+typedef enum serve_probe { SERVE_HEALTH, SERVE_LIVEZ, SERVE_READYZ, SERVE_VERSION } serve_probe;
+
+/* Where the model is not ready, sets out to an error and returns true. */
+bool serve_refuse(mr_serve *s, mr_http_answer *out);
+/* Endpoints are those of serve_probe. */
+void serve_health_answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out);
+
+/* --- serve_texts.c: what the server says of the model and of the plan --- */
+
 /* Before any other function of the texts. */
 void mr_serve_init_texts(mr_serve *s);
 /* Makes and publishes the texts. */
@@ -56,10 +77,8 @@ MR_MUST_USE mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err);
 MR_MUST_USE mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err);
 /* When no route runs any more. */
 void mr_serve_free_texts(mr_serve *s);
-/* The mr_http_config.on_done. */
-void serve_count_request(void *ctx, const mr_http_done *done);
-/* Where the model is not ready, sets out to an error and returns true. */
-bool serve_refuse(mr_serve *s, mr_http_answer *out);
+/* Endpoints are those of serve_text. */
+void serve_texts_answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out);
 
 /* --- serve_api.c: completions, chat, embeddings, tokens --- */
 

@@ -1,240 +1,32 @@
-/* coordinator/serving/server/serve_routes.c - the table of routes of `millrace serve`, and the answers that are made at
- * once: health, model, slots, metrics and the page. */
+/* coordinator/serving/server/serve_routes.c - the table of routes of `millrace serve`, and the answers about its work:
+ * slots, metrics, the page, and calls that change the plan. */
 // SPDX-License-Identifier: Apache-2.0
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "coordinator/serving/api/api.h"
 #include "coordinator/serving/page/page.h"
 #include "coordinator/serving/server/serve.h"
-#include "coordinator/session/output_json.h"
-#include "coordinator/session/session_layers.h"
 #include "coordinator/session/session_recover.h"
 #include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_recut.h"
-#include "coordinator/session/session_spares.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/mem.h"
 
-typedef enum fixed_endpoint {
-    HEALTH,
-    TEXT_OF_MODELS,
-    TEXT_OF_MODEL,
-    TEXT_OF_PROPS,
-    TEXT_OF_PLAN,
-    SLOTS,
-    METRICS,
-    STATE,
-    PAGE,
-    DRAIN,
-    UNDRAIN,
-    RECUT
-} fixed_endpoint;
+typedef enum fixed_endpoint { SLOTS, METRICS, STATE, PAGE, DRAIN, UNDRAIN, RECUT } fixed_endpoint;
 
-static void no_memory(mr_http_answer *out) {
+void serve_no_memory(mr_http_answer *out) {
     mr_http_answer_error(out, MR_ERROR_OVERLOADED, "no memory for the answer; try again later");
 }
 
-/* Answers with root and releases root; NULL: no memory. */
-static void answer_json(mr_http_answer *out, json_t *root) {
+void serve_answer_json(mr_http_answer *out, json_t *root) {
     char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
     bool ok = text && mr_text_buf_append(&out->body, text, strlen(text)) && mr_text_buf_append(&out->body, "\n", 1);
     free(text);
     json_decref(root);
     if (!ok)
-        no_memory(out);
-}
-
-/* --- Health ------------------------------------------------------------------------------------------------------ */
-
-/* The error for a state other than ready. why: the text where the model has failed. */
-static void refuse(mr_http_answer *out, const mr_service_stats *f, const char *why) {
-    char text[MR_ERR_TEXT_BYTES + 64];
-    if (f->state == MR_SERVICE_FAILED) {
-        snprintf(text, sizeof text, "the model does not run: %s", why);
-        mr_http_answer_error(out, MR_ERROR_FAILED, text);
-    } else if (f->state == MR_SERVICE_ENDING) {
-        mr_http_answer_error(out, MR_ERROR_ENDING, "the server is ending");
-    } else {
-        snprintf(text, sizeof text, "the model is loading: %d %%", (int)(100 * f->loaded));
-        mr_http_answer_error(out, MR_ERROR_LOADING, text);
-    }
-}
-
-bool serve_refuse(mr_serve *s, mr_http_answer *out) {
-    mr_service_stats stats;
-    mr_service_get_stats(s->service, &stats);
-    if (stats.state == MR_SERVICE_READY)
-        return false;
-    refuse(out, &stats,
-           "the server's log says why; hint: try again later"); /* clients must not learn ranks and hosts */
-    return true;
-}
-
-/* The job waits for memory: requests are accepted, and wait. So the status of HTTP is 200: a supervisor that took the
- * server for dead would lose the requests. */
-static json_t *degraded_json(const mr_session *session, const mr_session_starvation *state) {
-    json_t *ranks = json_array();
-    for (int32_t i = 0; i < session->cluster.n_ranks; i++)
-        if (!mr_session_cluster_is_lost(&session->cluster, i))
-            json_array_append_new(ranks, json_integer(i));
-    return json_pack("{s:s, s:s, s:I, s:o}", "status", "degraded", "reason", state->why, "missing_bytes",
-                     (json_int_t)state->missing_bytes, "ranks", ranks);
-}
-
-/* {"status":"ok"} where the model is ready; otherwise the error, the state and the share that is loaded. */
-static void answer_health(mr_serve *s, mr_http_answer *out) {
-    mr_service_stats stats;
-    mr_service_get_stats(s->service, &stats);
-    if (stats.state == MR_SERVICE_READY) {
-        mr_session_starvation starvation;
-        mr_session_get_starvation(&s->session, &starvation);
-        answer_json(out,
-                    starvation.is_on ? degraded_json(&s->session, &starvation) : json_pack("{s:s}", "status", "ok"));
-        return;
-    }
-    refuse(out, &stats, stats.text);
-    json_t *root = out->body.data ? json_loadb(out->body.data, out->body.len, 0, NULL) : NULL;
-    json_object_set_new(root, "status", json_string(mr_service_state_name(stats.state)));
-    json_object_set_new(root, "loaded", json_real(stats.loaded));
-    mr_text_buf_clear(&out->body);
-    answer_json(out, root);
-}
-
-/* --- The model --------------------------------------------------------------------------------------------------- */
-
-static json_t *model_json(const mr_serve *s) {
-    const mr_model_info *i = &s->session.info;
-    return json_pack("{s:o, s:s, s:I, s:s, s:{s:o, s:i, s:i, s:i, s:i, s:i}}", "id",
-                     mr_output_json_text(mr_str_from(s->model)), "object", "model", "created", (json_int_t)time(NULL),
-                     "owned_by", "millrace", "meta", "name", mr_output_json_text(mr_str_from(i->name)), "n_vocab",
-                     i->vocab_size, "n_ctx", s->session.ctx, "n_ctx_train", i->context_length, "n_embd", i->d_model,
-                     "n_layers", i->n_layers);
-}
-
-/* The layers that a spare holds. */
-static json_t *held_json(const mr_session *c, int32_t rank) {
-    const bool *row = session_layers_row(c, rank);
-    json_t *out = json_array();
-    for (int32_t l = 0; l < c->info.n_layers; l++)
-        if (row[l])
-            json_array_append_new(out, json_integer(l));
-    return out;
-}
-
-/* How the last recovery went, and what the job waits for. */
-static json_t *recovery_json(mr_session *c) {
-    mr_session_recovered done;
-    mr_session_starvation starvation;
-    mr_session_get_recovered(c, &done);
-    mr_session_get_starvation(c, &starvation);
-    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:I}", "recoveries", (json_int_t)done.n, "detection_s",
-                     done.detection_s, "planning_s", done.planning_s, "loading_s", done.loading_s, "computing_s",
-                     done.again_s, "missing_bytes", (json_int_t)starvation.missing_bytes);
-}
-
-static json_t *plan_json(mr_serve *s) {
-    mr_session *c = &s->session;
-    json_t *lost = json_array(), *drained = json_array(), *spares = json_array(), *states = json_array();
-    for (int32_t i = 0; i < c->cluster.n_ranks; i++) {
-        if (mr_session_cluster_is_lost(&c->cluster, i))
-            json_array_append_new(lost, json_integer(i));
-        mr_rank_state state = mr_session_rank_state(c, i);
-        if (state == MR_RANK_DRAINED)
-            json_array_append_new(drained, json_integer(i));
-        json_array_append_new(states, json_string(mr_rank_state_name(state)));
-        if (session_spares_is_one(c, i))
-            json_array_append_new(spares, json_pack("{s:i, s:o}", "rank", i, "layers", held_json(c, i)));
-    }
-    json_t *plan =
-        json_pack("{s:I, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:i, s:o}", "epoch", (json_int_t)(c->epoch ? c->epoch : 1),
-                  "lost", lost, "drained", drained, "spares", spares, "model",
-                  mr_output_json_text(mr_str_from(s->model)), "context", c->ctx, "max_sequences", c->max_sequences,
-                  "kv_blocks", c->n_kv_blocks, "kv_block_tokens", (int)MR_WIRE_BLOCK_TOKENS, "stages",
-                  mr_session_is_starved(c) ? json_array() /* none runs */
-                                           : mr_output_json_plan(&c->plan, c->sizes, &c->cluster));
-    if (plan && c->recovery.is_on)
-        json_object_set_new(plan, "ranks", states); /* the states of all ranks */
-    else
-        json_decref(states);
-    if (plan && c->recovery.is_on)
-        json_object_set_new(plan, "recovery", recovery_json(c));
-    return plan;
-}
-
-/* The source of the template, or null where the template is PLAIN: such a model was not trained to chat. */
-static json_t *template_json(const mr_chat_template *t) {
-    bool has_one = t && mr_chat_template_get_origin(t) != CHAT_TEMPLATE_PLAIN;
-    return has_one ? mr_output_json_text(mr_str_from(mr_chat_template_source(t))) : json_null();
-}
-
-static json_t *props_json(const mr_serve *s) {
-    const char *path = s->session.model_path, *slash = path ? strrchr(path, '/') : NULL;
-    return json_pack("{s:{s:i}, s:i, s:o, s:o, s:s}", "default_generation_settings", "n_ctx", s->session.ctx,
-                     "total_slots", s->session.max_sequences, "model_path",
-                     mr_output_json_text(mr_str_from(slash  ? slash + 1
-                                                     : path ? path
-                                                            : s->model)),
-                     "chat_template", template_json(s->parts.chat), "build_info", "millrace " MILLRACE_VERSION);
-}
-
-static mr_status publish(mr_serve *s, serve_text which, json_t *root, mr_err *err) {
-    char *dumped = root ? json_dumps(root, JSON_COMPACT) : NULL, *text = dumped ? mr_strdup(dumped) : NULL;
-    free(dumped);
-    json_decref(root);
-    if (!text)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for what the server says of the model");
-    mr_mutex_lock(&s->texts_lock);
-    char *old = s->texts[which];
-    s->texts[which] = text;
-    mr_mutex_unlock(&s->texts_lock);
-    mr_free(old);
-    return MR_OK;
-}
-
-void mr_serve_init_texts(mr_serve *s) {
-    mr_mutex_init(&s->texts_lock);
-}
-
-void mr_serve_free_texts(mr_serve *s) {
-    for (int i = 0; i < SERVE_TEXTS; i++)
-        mr_free(s->texts[i]);
-    mr_mutex_deinit(&s->texts_lock);
-}
-
-mr_status mr_serve_publish_plan(mr_serve *s, mr_err *err) {
-    mr_serve_stats_ranks(s->stats, &s->session);
-    return publish(s, SERVE_PLAN, plan_json(s), err);
-}
-
-mr_status mr_serve_publish_texts(mr_serve *s, mr_err *err) {
-    mr_status status =
-        publish(s, SERVE_MODELS, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)), err);
-    if (status == MR_OK)
-        status = publish(s, SERVE_MODEL, model_json(s), err);
-    if (status == MR_OK)
-        status = publish(s, SERVE_PROPS, props_json(s), err);
-    return status == MR_OK ? mr_serve_publish_plan(s, err) : status;
-}
-
-static void answer_text(mr_serve *s, serve_text which, mr_http_answer *out) {
-    mr_mutex_lock(&s->texts_lock);
-    const char *text = s->texts[which];
-    bool is_copied = text && mr_text_buf_append(&out->body, text, strlen(text));
-    mr_mutex_unlock(&s->texts_lock);
-    if (!text)
-        (void)serve_refuse(s, out);
-    else if (!is_copied || !mr_text_buf_append(&out->body, "\n", 1))
-        no_memory(out);
-}
-
-static void answer_model(mr_serve *s, const mr_http_request *request, mr_http_answer *out) {
-    if (strcmp(request->tail, s->model) == 0)
-        answer_text(s, SERVE_MODEL, out);
-    else
-        mr_http_answer_error(out, MR_ERROR_MODEL_NOT_FOUND, "the model does not exist here (see /v1/models)");
+        serve_no_memory(out);
 }
 
 /* --- What it does ------------------------------------------------------------------------------------------------ */
@@ -267,7 +59,7 @@ static void answer_slots(mr_serve *s, mr_http_answer *out) {
     mr_free(slots);
     if (!ok)
         json_decref(list);
-    answer_json(out, ok ? list : NULL);
+    serve_answer_json(out, ok ? list : NULL);
 }
 
 /* Once the session runs, with --recover. */
@@ -299,13 +91,13 @@ static void answer_metrics(mr_serve *s, mr_http_answer *out) {
     mr_status status = serve_stats_count(s->stats, s->metrics, &err);
     count_recoveries(s);
     if (status != MR_OK || mr_metrics_write(s->metrics, &out->body, &err) != MR_OK)
-        no_memory(out);
+        serve_no_memory(out);
 }
 
 static void answer_state(mr_serve *s, mr_http_answer *out) {
     mr_err err;
     if (serve_stats_write(s->stats, s->metrics, &out->body, &err) != MR_OK)
-        no_memory(out);
+        serve_no_memory(out);
 }
 
 static void answer_page(const mr_http_request *request, mr_http_answer *out) {
@@ -317,7 +109,7 @@ static void answer_page(const mr_http_request *request, mr_http_answer *out) {
     out->content_type = file->content_type;
     out->policy = mr_page_policy;
     if (!mr_text_buf_append(&out->body, file->data, file->bytes))
-        no_memory(out);
+        serve_no_memory(out);
 }
 
 /* Answers when the wish is noted; /plan shows when it is granted. */
@@ -333,7 +125,7 @@ static void answer_drain(mr_serve *s, const mr_http_request *request, bool drain
     else if (mr_session_drain(&s->session, (int32_t)rank, drains, &err) != MR_OK)
         mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, err.text);
     else
-        answer_json(out, json_pack("{s:i, s:b}", "rank", (int)rank, "drains", drains));
+        serve_answer_json(out, json_pack("{s:i, s:b}", "rank", (int)rank, "drains", drains));
 }
 
 /* Answers by the latest look for a better plan. */
@@ -345,27 +137,12 @@ static void answer_recut(mr_serve *s, mr_http_answer *out) {
     if (mr_session_recut(&s->session, text, &err) != MR_OK)
         mr_http_answer_error(out, MR_ERROR_INVALID_VALUE, err.text);
     else
-        answer_json(out, json_pack("{s:s}", "text", text));
+        serve_answer_json(out, json_pack("{s:s}", "text", text));
 }
 
 static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_http_answer *out) {
     mr_serve *s = ctx;
     switch ((fixed_endpoint)endpoint) {
-    case HEALTH:
-        answer_health(s, out);
-        break;
-    case TEXT_OF_MODELS:
-        answer_text(s, SERVE_MODELS, out);
-        break;
-    case TEXT_OF_MODEL:
-        answer_model(s, request, out);
-        break;
-    case TEXT_OF_PROPS:
-        answer_text(s, SERVE_PROPS, out);
-        break;
-    case TEXT_OF_PLAN:
-        answer_text(s, SERVE_PLAN, out);
-        break;
     case SLOTS:
         answer_slots(s, out);
         break;
@@ -390,11 +167,17 @@ static void answer(void *ctx, int endpoint, const mr_http_request *request, mr_h
 
 /* --- The table --------------------------------------------------------------------------------------------------- */
 
-#define FIXED(path, is_open, is_quiet, endpoint)                                                                       \
-    { "GET", path, is_open, is_quiet, answer, NULL, endpoint }
+/* Answers at once to a GET. */
+#define AT_ONCE(path, is_open, is_quiet, function, endpoint)                                                           \
+    { "GET", path, is_open, is_quiet, function, NULL, endpoint }
+#define FIXED(path, is_open, endpoint) AT_ONCE(path, is_open, true, answer, endpoint)
+#define TEXT(path, endpoint) AT_ONCE(path, false, false, serve_texts_answer, endpoint)
+/* For programs that ask all the time, and have no key. */
+#define PROBE(path, endpoint) AT_ONCE(path, true, true, serve_health_answer, endpoint)
+#define CHANGE(path, endpoint)                                                                                         \
+    { "POST", path, false, false, answer, NULL, endpoint }
 #define CALL(path, endpoint)                                                                                           \
     { "POST", path, false, false, NULL, &serve_api_call, endpoint }
-
 #define BATCHES(method, path)                                                                                          \
     { method, path, false, false, serve_batches_answer, NULL, 0 }
 
@@ -412,22 +195,25 @@ const mr_http_route serve_routes[] = {
     CALL("/tokenize", API_TOKENIZE),
     CALL("/detokenize", API_DETOKENIZE),
     CALL("/apply-template", API_APPLY_TEMPLATE),
-    FIXED("/", true, true, PAGE),
-    FIXED("/page/state", false, true, STATE),
-    FIXED("/page*", true, true, PAGE),
-    FIXED("/health", true, true, HEALTH),
-    FIXED("/v1/health", true, true, HEALTH),
-    FIXED("/metrics", false, true, METRICS),
-    FIXED("/v1/models", false, false, TEXT_OF_MODELS),
-    FIXED("/v1/models/*", false, false, TEXT_OF_MODEL),
-    FIXED("/models", false, false, TEXT_OF_MODELS),
-    FIXED("/models/*", false, false, TEXT_OF_MODEL),
-    FIXED("/props", false, false, TEXT_OF_PROPS),
-    FIXED("/plan", false, true, TEXT_OF_PLAN),
-    FIXED("/slots", false, true, SLOTS),
-    {"POST", "/cluster/drain", false, false, answer, NULL, DRAIN},
-    {"POST", "/cluster/undrain", false, false, answer, NULL, UNDRAIN},
-    {"POST", "/cluster/recut", false, false, answer, NULL, RECUT},
+    FIXED("/", true, PAGE),
+    FIXED("/page/state", false, STATE),
+    FIXED("/page*", true, PAGE),
+    PROBE("/health", SERVE_HEALTH),
+    PROBE("/v1/health", SERVE_HEALTH),
+    PROBE("/livez", SERVE_LIVEZ),
+    PROBE("/readyz", SERVE_READYZ),
+    PROBE("/version", SERVE_VERSION),
+    FIXED("/metrics", false, METRICS),
+    TEXT("/v1/models", SERVE_MODELS),
+    TEXT("/v1/models/*", SERVE_MODEL),
+    TEXT("/models", SERVE_MODELS),
+    TEXT("/models/*", SERVE_MODEL),
+    TEXT("/props", SERVE_PROPS),
+    AT_ONCE("/plan", false, true, serve_texts_answer, SERVE_PLAN),
+    FIXED("/slots", false, SLOTS),
+    CHANGE("/cluster/drain", DRAIN),
+    CHANGE("/cluster/undrain", UNDRAIN),
+    CHANGE("/cluster/recut", RECUT),
     BATCHES("GET", "/v1/files"),
     BATCHES("POST", "/v1/files"),
     BATCHES("GET", "/v1/files/*"),

@@ -99,6 +99,13 @@ void mr_serve_stats_paused(serve_stats *f) {
     mr_mutex_unlock(&f->lock);
 }
 
+bool serve_stats_changes_plan(serve_stats *f) {
+    mr_mutex_lock(&f->lock);
+    bool changes = f->is_paused;
+    mr_mutex_unlock(&f->lock);
+    return changes;
+}
+
 /* A stage reports only with steps. A stage that has reported all steps has been idle since then, and that idle time is
  * added here. n_steps: the number of all steps of the epoch, where no step is under way; otherwise -1. */
 static void add_done(mr_job *job, int32_t i, int64_t n_steps, int64_t now_ns, mr_page_stage *out) {

@@ -3,7 +3,7 @@
  * Life:    create, before the model is opened; planned; started; paused, while the plan changes, and started
  *          again; paused, before the session is closed; destroy.
  * Owns:    copies of its texts. Borrows: the service; from planned or started to paused the session.
- * Threads: planned, started, ranks and paused are for the main thread; write and count for any.
+ * Threads: planned, started, ranks and paused are for the main thread; the other functions for any.
  * Errors:  MR_E_NO_MEMORY. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_SERVER_SERVE_STATS_H
@@ -30,6 +30,8 @@ void mr_serve_stats_ranks(serve_stats *f, const mr_session *session);
  * ranks stay as they are, and the page shows no stages. */
 void mr_serve_stats_paused(serve_stats *f);
 
+/* Whether another plan is being made, so that requests wait. */
+bool serve_stats_changes_plan(serve_stats *f);
 /* Appends the answer to GET /page/state. m: see mr_page_write_state. */
 MR_MUST_USE mr_status serve_stats_write(serve_stats *f, const mr_metrics *m, mr_text_buf *out, mr_err *err);
 /* Sets the gauges in m to their present values; to be called before the metrics are written. */
