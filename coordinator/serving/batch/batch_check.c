@@ -19,24 +19,37 @@ static const char *text_at(const json_t *object, const char *key) {
     return text ? text : "";
 }
 
-static bool is_status(const char *status) {
-    static const char *const ALL[] = {"validating", "in_progress", "cancelling", "cancelled", "completed", "failed"};
-    for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
-        if (strcmp(status, ALL[i]) == 0)
+static bool is_one_of(const char *status, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(status, words[i]) == 0)
             return true;
     return false;
 }
 
+bool batch_has_ended(const json_t *batch) {
+    static const char *const LAST[] = {"cancelled", "completed", "failed"};
+    return is_one_of(text_at(batch, "status"), LAST, sizeof LAST / sizeof *LAST);
+}
+
+/* Whether the field names a file, or is null where it may be. */
+static bool names_file(const json_t *object, const char *key, bool may_be_null) {
+    const json_t *value = json_object_get(object, key);
+    return (may_be_null && (!value || json_is_null(value))) || batch_id_is_good(text_at(object, key), "file-");
+}
+
 mr_status batch_object_check(const json_t *object, const char *id, mr_err *err) {
+    static const char *const OPEN[] = {"validating", "in_progress", "cancelling"};
     const char *wrong = NULL;
     if (strcmp(text_at(object, "id"), id) != 0)
         wrong = "id";
     else if (batch_id_is_good(id, "batch_")) {
-        if (!batch_id_is_good(text_at(object, "input_file_id"), "file-"))
+        if (!names_file(object, "input_file_id", false))
             wrong = "input_file_id";
-        else if (!batch_id_is_good(text_at(object, "output_file_id"), "file-"))
+        else if (!names_file(object, "output_file_id", batch_has_ended(object)))
             wrong = "output_file_id";
-        else if (!is_status(text_at(object, "status")))
+        else if (!names_file(object, "error_file_id", true))
+            wrong = "error_file_id";
+        else if (!batch_has_ended(object) && !is_one_of(text_at(object, "status"), OPEN, sizeof OPEN / sizeof *OPEN))
             wrong = "status";
         else if (!json_is_string(json_object_get(object, "endpoint")))
             wrong = "endpoint";
@@ -77,10 +90,16 @@ static mr_status visit(const char *folder, void (*one)(void *ctx, const char *id
 
 typedef struct tidying {
     const char *folder;
-    json_t *outputs; /* an object whose keys are the files of results of all batches */
+    json_t *kept;    /* an object whose keys are the files of results of all batches, and batches that have not ended */
     int n_malformed; /* objects that cannot be read */
     bool no_memory;
 } tidying;
+
+/* "" is accepted. */
+static void keep(tidying *t, const char *id) {
+    if (*id && json_object_set_new(t->kept, id, json_true()) != 0)
+        t->no_memory = true;
+}
 
 /* Reads each object. */
 static void check_one(void *ctx, const char *id, const char *ending) {
@@ -94,9 +113,9 @@ static void check_one(void *ctx, const char *id, const char *ending) {
             mr_log_write(MR_LOG_WARN, "batch", "%s; it is left out; hint: restore the file, or remove it", err.text);
         return;
     }
-    const char *output = text_at(object, "output_file_id");
-    if (*output && json_object_set_new(t->outputs, output, json_true()) != 0)
-        t->no_memory = true;
+    keep(t, text_at(object, "output_file_id"));
+    keep(t, text_at(object, "error_file_id"));
+    keep(t, batch_id_is_good(id, "batch_") && !batch_has_ended(object) ? id : "");
     json_decref(object);
 }
 
@@ -107,21 +126,23 @@ static void remove_one(const tidying *t, const char *id, const char *ending) {
         mr_log_write(MR_LOG_WARN, "batch", "%.200s cannot be removed: %s", path, strerror(errno));
 }
 
-/* Removes a file that was being written, and a content that no object names, so that no request could. */
+/* Removes a file that was being written, the journal of a batch that has ended or is gone, and a content that no object
+ * names, so that no request could. */
 static void tidy_one(void *ctx, const char *id, const char *ending) {
     tidying *t = ctx;
     char path[BATCH_PATH_BYTES];
     mr_err err;
-    if (strcmp(ending, ".new") == 0 || strcmp(ending, ".json.new") == 0)
+    if (strcmp(ending, ".new") == 0 || strcmp(ending, ".json.new") == 0 ||
+        (strcmp(ending, BATCH_JOURNAL) == 0 && !json_object_get(t->kept, id)))
         remove_one(t, id, ending);
-    else if (!*ending && !json_object_get(t->outputs, id) && batch_path(t->folder, id, ".json", path, &err) == MR_OK &&
+    else if (!*ending && !json_object_get(t->kept, id) && batch_path(t->folder, id, ".json", path, &err) == MR_OK &&
              access(path, F_OK) != 0)
         remove_one(t, id, "");
 }
 
 mr_status batch_folder_check(const char *folder, mr_err *err) {
-    tidying t = {.folder = folder, .outputs = json_object()};
-    if (!t.outputs)
+    tidying t = {.folder = folder, .kept = json_object()};
+    if (!t.kept)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for batches");
     mr_status status = visit(folder, check_one, &t, err);
     if (t.n_malformed > MOST_NAMED)
@@ -129,6 +150,6 @@ mr_status batch_folder_check(const char *folder, mr_err *err) {
     /* A malformed object may name any file. */
     if (status == MR_OK && t.n_malformed == 0 && !t.no_memory)
         status = visit(folder, tidy_one, &t, err);
-    json_decref(t.outputs);
+    json_decref(t.kept);
     return status;
 }

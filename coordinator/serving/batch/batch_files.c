@@ -51,45 +51,64 @@ static mr_status io_error(const char *path, const char *what, mr_err *err) {
                       strerror(errno));
 }
 
-static bool write_all(int fd, mr_str bytes) {
-    for (size_t at = 0; at < bytes.len;) {
-        ssize_t n = write(fd, bytes.data + at, bytes.len - at);
-        if (n < 0 && errno != EINTR)
-            return false;
-        at += n > 0 ? (size_t)n : 0;
+mr_status batch_writer_open(batch_writer *w, const char *folder, const char *id, const char *ending, mr_err *err) {
+    *w = (batch_writer){.folder = folder};
+    mr_status status = batch_path(folder, id, ending, w->path, err);
+    if (status != MR_OK)
+        return status;
+    snprintf(w->temporary, sizeof w->temporary, "%s.new", w->path);
+    w->file = fopen(w->temporary, "we");
+    return w->file ? MR_OK : io_error(w->temporary, "made", err);
+}
+
+mr_status batch_writer_put(batch_writer *w, mr_str bytes, mr_err *err) {
+    w->n_bytes += bytes.len;
+    return fwrite(bytes.data, 1, bytes.len, w->file) == bytes.len ? MR_OK : io_error(w->path, "written", err);
+}
+
+void batch_writer_abort(batch_writer *w) {
+    if (!w->file)
+        return;
+    (void)fclose(w->file);
+    w->file = NULL;
+    unlink(w->temporary);
+}
+
+mr_status batch_writer_close(batch_writer *w, mr_err *err) {
+    mr_status status = fflush(w->file) == 0 && fsync(fileno(w->file)) == 0 && rename(w->temporary, w->path) == 0
+                           ? MR_OK
+                           : io_error(w->path, "written", err);
+    if (status != MR_OK) {
+        batch_writer_abort(w);
+        return status;
     }
-    return true;
+    (void)fclose(w->file); /* all is on the disk */
+    w->file = NULL;
+    int fd = open(w->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!fsync(fd); /* some file systems cannot */
+        close(fd);
+    }
+    return MR_OK;
 }
 
 /* Replaces a file as a whole. On MR_OK its bytes are on the disk. */
-static mr_status save(const char *folder, const char *path, mr_str bytes, mr_err *err) {
-    char temporary[BATCH_PATH_BYTES + 8];
-    snprintf(temporary, sizeof temporary, "%s.new", path);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return io_error(temporary, "made", err);
-    bool ok = write_all(fd, bytes) && fsync(fd) == 0;
-    ok = (close(fd) == 0) && ok && rename(temporary, path) == 0;
-    mr_status status = ok ? MR_OK : io_error(path, "written", err);
-    if (!ok)
-        unlink(temporary);
-    int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder_fd >= 0) {
-        (void)!fsync(folder_fd); /* some file systems cannot */
-        close(folder_fd);
-    }
+static mr_status save(const char *folder, const char *id, const char *ending, mr_str bytes, mr_err *err) {
+    batch_writer w;
+    mr_status status = batch_writer_open(&w, folder, id, ending, err);
+    if (status == MR_OK)
+        status = batch_writer_put(&w, bytes, err);
+    if (status == MR_OK)
+        return batch_writer_close(&w, err);
+    batch_writer_abort(&w);
     return status;
 }
 
 mr_status batch_object_save(const char *folder, const json_t *object, mr_err *err) {
-    char path[BATCH_PATH_BYTES];
-    mr_status status = batch_path(folder, json_string_value(json_object_get(object, "id")), ".json", path, err);
-    if (status != MR_OK)
-        return status;
     char *text = mr_json_dump(object, JSON_INDENT(1));
     if (!text)
         return mr_err_set(err, MR_E_NO_MEMORY, "no memory for an object");
-    status = save(folder, path, mr_str_from(text), err);
+    mr_status status = save(folder, json_string_value(json_object_get(object, "id")), ".json", mr_str_from(text), err);
     free(text);
     return status;
 }
@@ -186,21 +205,24 @@ mr_status batch_objects_list(const char *folder, const char *prefix, json_t **ou
     return MR_OK;
 }
 
+json_t *batch_file_object(const char *id, mr_str name, mr_str purpose, size_t n_bytes) {
+    return json_pack("{s:s, s:s, s:I, s:I, s:s%, s:s%, s:s}", "id", id, "object", "file", "bytes", (json_int_t)n_bytes,
+                     "created_at", (json_int_t)time(NULL), "filename", name.data, name.len, "purpose", purpose.data,
+                     purpose.len, "status", "processed");
+}
+
 mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_str content, json_t **out,
                             mr_err *err) {
     char id[BATCH_ID_BYTES], path[BATCH_PATH_BYTES];
     batch_id_make("file-", id);
-    json_t *object = json_pack("{s:s, s:s, s:I, s:I, s:s%, s:s%, s:s}", "id", id, "object", "file", "bytes",
-                               (json_int_t)content.len, "created_at", (json_int_t)time(NULL), "filename", name.data,
-                               name.len, "purpose", purpose.data, purpose.len, "status", "processed");
+    json_t *object = batch_file_object(id, name, purpose, content.len);
     if (!object)
         return mr_err_set(err, MR_E_INVALID, "the name or the purpose of the file is no UTF-8");
-    mr_status status = batch_path(folder, id, "", path, err);
-    if (status == MR_OK)
-        status = save(folder, path, content, err);
+    mr_status status = save(folder, id, "", content, err);
     if (status == MR_OK) {
         status = batch_object_save(folder, object, err);
-        if (status != MR_OK)
+        mr_err ignored;
+        if (status != MR_OK && batch_path(folder, id, "", path, &ignored) == MR_OK)
             unlink(path); /* without an object, no request could name the file */
     }
     if (status != MR_OK) {

@@ -141,3 +141,34 @@ mr_status batch_request_read(const mr_batch_config *c, const batch_line *l, batc
     json_decref(line);
     return status;
 }
+
+static bool is_of_url(const batch_request *r) {
+    return strcmp(r->code, "mismatched_url") == 0 || strcmp(r->code, "invalid_url") == 0;
+}
+
+mr_status batch_request_refuse_all(const mr_batch_config *c, batch_request *out, uint32_t *out_line, mr_err *err) {
+    batch_request first = {0};
+    uint32_t line = 0;
+    for (uint32_t i = 0; i < c->input->n; i++) {
+        batch_request r;
+        mr_status status = batch_request_read(c, &c->input->lines[i], &r, err);
+        if (status != MR_OK)
+            return status;
+        free(r.body);
+        if (!r.code) { /* nearly always the first line */
+            *out = (batch_request){0};
+            return MR_OK;
+        }
+        if (!line && is_of_url(&r)) {
+            first = r;
+            line = c->input->lines[i].number;
+        }
+    }
+    *out = (batch_request){0};
+    if (!c->input->n)
+        refuse(out, "empty_file", "the input file has no lines");
+    else if (line)
+        refuse(out, first.code, "no line is a request for the endpoint of the batch; %s", first.message);
+    *out_line = line;
+    return MR_OK;
+}

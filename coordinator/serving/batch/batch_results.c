@@ -1,5 +1,5 @@
-/* coordinator/serving/batch/batch_results.c - reads an existing file of results to find the lines that are done, cuts
- * off a torn last line, and appends and syncs new results. */
+/* coordinator/serving/batch/batch_results.c - marks the lines that have a result in an existing file, cuts off a
+ * torn last line, and appends and syncs new results. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_results.h"
 
@@ -9,15 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <jansson.h>
 
-enum { WRITE_BYTES = 1 << 16, HASH_DIGITS = 16 };
-
-static const char RESULT_HEAD[] = "{\"id\": \"batch_req_";
+enum { WRITE_BYTES = 1 << 16, HASH_DIGITS = BATCH_HASH_DIGITS };
 
 static mr_status io_error(const mr_batch_results *r, const char *what, mr_err *err) {
     return mr_err_set(err, MR_E_IO, "%.160s cannot be %s: %s", r->path, what, strerror(errno));
@@ -28,87 +25,47 @@ static mr_status foreign(const mr_batch_results *r, size_t line, const char *why
                       r->path, line, why);
 }
 
-/* Reads an underscore and HASH_DIGITS digits at *at, and moves *at behind them. */
-static bool parse_hash(mr_str text, size_t *at, uint64_t *out) {
-    uint64_t hash = 0;
-    size_t i = *at, end = i + 1 + HASH_DIGITS;
-    if (end >= text.len || text.data[i++] != '_')
-        return false;
-    for (; i < end; i++) {
-        char c = text.data[i];
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
-            return false;
-        hash = hash << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    *at = i;
-    *out = hash;
-    return true;
-}
-
-/* Reads the id of a result: BATCH_REQ_NUMBER_HASH_CHECKSUM. Earlier versions wrote no checksum; *out_is_whole is true
- * then. */
-static bool parse_id(mr_str text, uint32_t *out_number, uint64_t *out_hash, bool *out_is_whole) {
-    size_t n = sizeof RESULT_HEAD - 1, i = n;
-    uint64_t number = 0, sum = 0;
-    if (text.len < n || memcmp(text.data, RESULT_HEAD, n) != 0)
-        return false;
-    for (; i < text.len && text.data[i] >= '0' && text.data[i] <= '9' && number <= BATCH_MAX_LINES; i++)
-        number = 10 * number + (uint64_t)(text.data[i] - '0');
-    if (i == n || number > BATCH_MAX_LINES || !parse_hash(text, &i, out_hash))
-        return false;
-    bool has_sum = text.data[i] == '_';
-    if ((has_sum && !parse_hash(text, &i, &sum)) || text.data[i] != '"')
-        return false;
-    *out_number = (uint32_t)number;
-    *out_is_whole = !has_sum || sum == batch_hash((mr_str){text.data + i, text.len - i});
-    return text.data[text.len - 1] == '}';
-}
-
-static bool has_failed(mr_str text) {
-    static const char GOOD[] = "\"response\": {\"status_code\": 200,";
-    return !memmem(text.data, text.len < 2048 ? text.len : 2048, GOOD, sizeof GOOD - 1);
-}
-
 static mr_status take_result(mr_batch_results *r, mr_batch_input *in, mr_str text, size_t line, mr_err *err) {
-    uint32_t number;
-    uint64_t hash;
-    bool is_whole;
-    if (!parse_id(text, &number, &hash, &is_whole))
+    batch_result result;
+    if (!batch_result_parse(text, &result))
         return foreign(r, line, "this is no result of a batch", err);
-    if (!is_whole)
+    if (!result.is_whole)
         return mr_err_set(err, MR_E_FORMAT,
                           "%.160s, line %zu: its checksum does not fit, so it was damaged or edited; hint: remove the "
                           "line, and its request is answered again",
                           r->path, line);
-    batch_line *l = batch_input_find(in, number);
-    if (!l || l->hash != hash)
+    batch_line *l = batch_input_find(in, result.number);
+    if (!l || l->hash != result.hash)
         return foreign(r, line, "this is a result of another input", err);
     if (l->is_done)
         return foreign(r, line, "there was a result of the same request before", err);
     l->is_done = true;
     r->n_found++;
-    r->n_failed += has_failed(text);
+    r->n_failed += result.has_failed;
     return MR_OK;
 }
 
-/* Reads the results of an earlier run. On some file systems a lost write leaves zeros: the results end there. */
-static mr_status take_results(mr_batch_results *r, mr_batch_input *in, const char *data, size_t n_bytes,
-                              size_t *out_good, mr_err *err) {
+/* Reads the results of an earlier run. *out_good: their bytes; what stands behind them is a part of a result. */
+static mr_status take_results(mr_batch_results *r, mr_batch_input *in, size_t *out_good, mr_err *err) {
+    batch_results_reader reader = {.fd = r->fd};
     mr_status status = MR_OK;
-    size_t at = 0;
-    for (size_t line = 1; at < n_bytes && status == MR_OK; line++) {
-        const char *end = memchr(data + at, '\n', n_bytes - at);
-        size_t n = end ? (size_t)(end - data) - at : 0;
-        if (!end || memchr(data + at, 0, n))
+    for (size_t line = 1; status == MR_OK; line++) {
+        mr_str text;
+        status = batch_results_read(&reader, &text, err);
+        if (status != MR_OK)
+            mr_err_prefix(err, "%.160s", r->path);
+        else if (!text.data)
             break;
-        status = take_result(r, in, (mr_str){data + at, n}, line, err);
-        at += n + 1;
+        else
+            status = take_result(r, in, text, line, err);
     }
     /* A file that begins with neither a result nor a part of one is not ours to cut. */
-    size_t head = strnlen(data, n_bytes < sizeof RESULT_HEAD - 1 ? n_bytes : sizeof RESULT_HEAD - 1);
-    if (status == MR_OK && at == 0 && memcmp(data, RESULT_HEAD, head) != 0)
+    size_t head = sizeof BATCH_RESULT_HEAD - 1;
+    if (status == MR_OK && reader.n_good_bytes == 0 && reader.read.len &&
+        memcmp(reader.read.data, BATCH_RESULT_HEAD, strnlen(reader.read.data, head)) != 0)
         status = foreign(r, 1, "this is no result of a batch", err);
-    *out_good = at;
+    *out_good = reader.n_good_bytes;
+    mr_text_buf_deinit(&reader.read);
     return status;
 }
 
@@ -118,14 +75,8 @@ static mr_status resume(mr_batch_results *r, mr_batch_input *in, mr_err *err) {
         return io_error(r, "read", err);
     if (!S_ISREG(st.st_mode))
         return mr_err_set(err, MR_E_IO, "%.160s is no regular file", r->path);
-    if (st.st_size == 0)
-        return MR_OK;
     size_t n = (size_t)st.st_size, good = 0;
-    void *data = mmap(NULL, n, PROT_READ, MAP_PRIVATE, r->fd, 0);
-    if (data == MAP_FAILED)
-        return io_error(r, "mapped", err);
-    mr_status status = take_results(r, in, data, n, &good, err);
-    munmap(data, n);
+    mr_status status = take_results(r, in, &good, err);
     if (status == MR_OK && good < n) {
         r->n_cut_bytes = n - good;
         if (ftruncate(r->fd, (off_t)good) != 0)
@@ -221,14 +172,14 @@ static bool put_body(mr_batch_results *r, mr_str body) {
 /* The checksum is set by put_sum. */
 static bool put_head(mr_batch_results *r, const mr_batch_input *in, const batch_line *l) {
     char id[96];
-    snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64 "_%016d", RESULT_HEAD, l->number, l->hash, 0);
+    snprintf(id, sizeof id, "%s%" PRIu32 "_%016" PRIx64 "_%016d", BATCH_RESULT_HEAD, l->number, l->hash, 0);
     return put(r, id) && put(r, "\", \"custom_id\": ") && batch_line_put_id(in, l, &r->unsaved) && put(r, ", ");
 }
 
 /* Sets the checksum in the id of the result that begins at byte `begin`: of all that follows the id. */
 static void put_sum(mr_batch_results *r, size_t begin) {
     char digits[HASH_DIGITS + 1];
-    size_t id_begin = begin + sizeof RESULT_HEAD - 1;
+    size_t id_begin = begin + sizeof BATCH_RESULT_HEAD - 1;
     const char *end = memchr(r->unsaved.data + id_begin, '"', r->unsaved.len - id_begin);
     size_t at = (size_t)(end - r->unsaved.data);
     uint64_t sum = batch_hash((mr_str){end, r->unsaved.len - 1 - at}); /* without the newline */

@@ -36,4 +36,29 @@ MR_MUST_USE mr_status batch_results_add_error(mr_batch_results *r, const mr_batc
 /* Writes and syncs: on MR_OK all results so far are on the disk. */
 MR_MUST_USE mr_status batch_results_sync(mr_batch_results *r, mr_err *err);
 
+/* batch_results_read.c: what stands in a file of results. */
+
+#define BATCH_RESULT_HEAD "{\"id\": \"batch_req_" /* the beginning of each result */
+enum { BATCH_HASH_DIGITS = 16 };
+
+typedef struct batch_result {
+    uint32_t number; /* of the line of the input */
+    uint64_t hash;   /* of this line */
+    bool is_whole;   /* false: the checksum does not fit, so the result was damaged or edited */
+    bool has_failed; /* has no answer with status 200 */
+} batch_result;
+/* Reads a line of a file of results, without its newline. false: the line is no result. */
+bool batch_result_parse(mr_str text, batch_result *out);
+
+/* Reads the lines of a file one after the other: {.fd = ...}, and mr_text_buf_deinit(&r.read) at the end. */
+typedef struct batch_results_reader {
+    int fd;              /* borrowed; its position is not used */
+    size_t n_good_bytes; /* of the lines so far, which begin the file */
+    mr_text_buf read;    /* what is read; from byte `at` on it is not yet returned */
+    size_t at;
+} batch_results_reader;
+/* *out_line is valid until the next call. Its data is NULL at the end, and where the rest of the file has no newline or
+ * begins with a line with zero bytes, as after a crash. MR_E_IO, MR_E_NO_MEMORY; MR_E_TOO_LONG: a line of 1 GiB. */
+MR_MUST_USE mr_status batch_results_read(batch_results_reader *r, mr_str *out_line, mr_err *err);
+
 #endif

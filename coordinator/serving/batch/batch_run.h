@@ -49,4 +49,10 @@ typedef struct batch_request {
 MR_MUST_USE mr_status batch_request_read(const mr_batch_config *config, const batch_line *l, batch_request *out,
                                          mr_err *err);
 
+/* batch_request.c: whether the whole batch is to be refused: it has no line ("empty_file"), or some lines have a url
+ * that is not that of the batch, and no line is a valid request ("mismatched_url", "invalid_url"). out->code is NULL
+ * where it is not refused. MR_E_NO_MEMORY is the only error. */
+MR_MUST_USE mr_status batch_request_refuse_all(const mr_batch_config *config, batch_request *out, uint32_t *out_line,
+                                               mr_err *err);
+
 #endif

@@ -1,6 +1,7 @@
 /* coordinator/serving/batch/batch_store.h - OpenAI's Files and Batches API over a folder on the disk. A thread runs the
- * batches one after another. A batch that was running when the server ended is resumed at the next start. Errors of
- * single requests stand among the results in the output file.
+ * batches one after another. A batch that was running when the server ended is resumed at the next start. When a batch
+ * has ended, answers with status 200 stand in its output file, and all other lines in its error file, those that a
+ * cancelled batch has not answered, too. A file that would be empty is not there, and its id is null.
  * Owns:    the thread, and a lock on the folder. Borrows: the path of the folder, the api.
  * Threads: create, start, stop and destroy are for one thread; any threads may call answer at the same time, which
  *          reads and writes files and so may block.

@@ -42,11 +42,32 @@ static void answer_json(mr_batch_answer *out, json_t *object) {
     json_decref(object);
 }
 
+/* Under the lock: makes the object of a batch what clients see. The files of a batch are there once it has ended, and a
+ * running batch has its present counts. */
+static mr_status show(mr_batch_store *s, json_t *batch, mr_err *err) {
+    const mr_batch_counts *c = &s->counts;
+    const char *id = json_string_value(json_object_get(batch, "id"));
+    bool ok = batch_has_ended(batch) || (json_object_set_new(batch, "output_file_id", json_null()) == 0 &&
+                                         json_object_set_new(batch, "error_file_id", json_null()) == 0);
+    if (ok && strcmp(s->now, id) == 0 && c->n_lines)
+        ok = batch_store_put_counts(batch, c->n_lines, c->n_done - c->n_failed, c->n_failed);
+    return ok ? MR_OK : mr_err_set(err, MR_E_NO_MEMORY, "no memory for a batch");
+}
+
 static void answer_list(mr_batch_store *s, const char *prefix, mr_batch_answer *out) {
-    json_t *list = NULL;
+    json_t *list = NULL, *batch;
     mr_err err;
+    size_t i;
+    mr_mutex_lock(&s->lock);
     mr_status status = batch_objects_list(s->folder, prefix, &list, &err);
+    if (status == MR_OK && strcmp(prefix, "batch_") == 0)
+        json_array_foreach(list, i, batch) {
+            if (status == MR_OK)
+                status = show(s, batch, &err);
+        }
+    mr_mutex_unlock(&s->lock);
     if (status != MR_OK) {
+        json_decref(list);
         answer_failure(out, status, "folder", &err);
         return;
     }
@@ -141,16 +162,17 @@ static bool is_endpoint(const char *url) {
 
 /* NULL: no memory. */
 static json_t *new_batch(const json_t *asked) {
-    char id[BATCH_ID_BYTES], output[BATCH_ID_BYTES];
+    char id[BATCH_ID_BYTES], output[BATCH_ID_BYTES], errors[BATCH_ID_BYTES];
     const json_t *metadata = json_object_get(asked, "metadata"), *window = json_object_get(asked, "completion_window");
     batch_id_make("batch_", id);
     batch_id_make("file-", output);
-    return json_pack("{s:s, s:s, s:O, s:n, s:O, s:O?, s:s, s:s, s:n, s:I, s:{s:i, s:i, s:i}, s:O?}", "id", id, "object",
+    batch_id_make("file-", errors);
+    return json_pack("{s:s, s:s, s:O, s:n, s:O, s:O?, s:s, s:s, s:s, s:I, s:{s:i, s:i, s:i}, s:O?}", "id", id, "object",
                      "batch", "endpoint", json_object_get(asked, "endpoint"), "errors", "input_file_id",
                      json_object_get(asked, "input_file_id"), "completion_window",
                      json_is_string(window) ? window : NULL, "status", "validating", "output_file_id", output,
-                     "error_file_id", "created_at", (json_int_t)time(NULL), "request_counts", "total", 0, "completed",
-                     0, "failed", 0, "metadata", json_is_object(metadata) ? metadata : NULL);
+                     "error_file_id", errors, "created_at", (json_int_t)time(NULL), "request_counts", "total", 0,
+                     "completed", 0, "failed", 0, "metadata", json_is_object(metadata) ? metadata : NULL);
 }
 
 static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
@@ -169,6 +191,8 @@ static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
         mr_mutex_lock(&s->lock);
         status = batch ? batch_object_save(s->folder, batch, &err)
                        : mr_err_set(&err, MR_E_NO_MEMORY, "no memory for a batch");
+        if (status == MR_OK)
+            status = show(s, batch, &err);
         mr_cond_broadcast(&s->changed);
         mr_mutex_unlock(&s->lock);
         if (status == MR_OK)
@@ -181,18 +205,6 @@ static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
     json_decref(asked);
 }
 
-/* Loads the object of a batch; a running batch gets its present counts. */
-static mr_status load_batch(mr_batch_store *s, const char *id, json_t **out, mr_err *err) {
-    mr_status status = batch_object_load(s->folder, id, out, err);
-    if (status != MR_OK || strcmp(s->now, id) != 0 || !s->counts.n_lines)
-        return status;
-    const mr_batch_counts *c = &s->counts;
-    json_object_set_new(*out, "request_counts",
-                        json_pack("{s:I, s:I, s:I}", "total", (json_int_t)c->n_lines, "completed",
-                                  (json_int_t)(c->n_done - c->n_failed), "failed", (json_int_t)c->n_failed));
-    return MR_OK;
-}
-
 /* Under the lock. A batch that has not started is cancelled at once, because the batches before it may take hours. */
 static mr_status cancel_batch(mr_batch_store *s, const char *id, json_t *batch, mr_err *err) {
     bool waits = strcmp(text_at(batch, "status"), "validating") == 0;
@@ -200,6 +212,10 @@ static mr_status cancel_batch(mr_batch_store *s, const char *id, json_t *batch, 
         return MR_OK;
     s->cancels = s->cancels || strcmp(s->now, id) == 0;
     mr_status status = batch_store_set_status(s, batch, "cancelling", "cancelling_at", err);
+    if (status == MR_OK && waits && strcmp(s->now, id) != 0 &&
+        (json_object_set_new(batch, "output_file_id", json_null()) != 0 ||
+         json_object_set_new(batch, "error_file_id", json_null()) != 0))
+        status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a batch");
     if (status == MR_OK && waits && strcmp(s->now, id) != 0)
         status = batch_store_set_status(s, batch, "cancelled", "cancelled_at", err);
     mr_cond_broadcast(&s->changed);
@@ -210,9 +226,11 @@ static void answer_batch(mr_batch_store *s, const char *id, bool cancel, mr_batc
     json_t *batch = NULL;
     mr_err err;
     mr_mutex_lock(&s->lock);
-    mr_status status = load_batch(s, id, &batch, &err);
+    mr_status status = batch_object_load(s->folder, id, &batch, &err);
     if (status == MR_OK && cancel)
         status = cancel_batch(s, id, batch, &err);
+    if (status == MR_OK)
+        status = show(s, batch, &err);
     mr_mutex_unlock(&s->lock);
     if (status == MR_OK)
         answer_json(out, json_incref(batch));

@@ -1,0 +1,364 @@
+/* What is there when a batch has ended: answers in the output file, failures in the error file, however the batch ended
+ * and whatever came between. tests/support/fake_api.c answers the calls. */
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/serving/batch/batch_store_internal.h"
+#include "engine/base/mem.h"
+#include "tests/unit/coordinator/serving/test_batch_store_rig.h"
+
+/* For /v1/completions. The fake API refuses a prompt that contains "refuse". */
+#define LINE(id, prompt)                                                                                               \
+    "{\"custom_id\": \"" id "\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"" prompt \
+    "\"}}\n"
+#define CHAT(id) "{\"custom_id\": \"" id "\", \"url\": \"/v1/chat/completions\", \"body\": {\"messages\": []}}\n"
+
+/* What the lines of the two files are. */
+typedef struct tally {
+    int n_answers, n_failures, n_cancelled;
+    int n_statuses; /* failures with an answer of another status than 200 */
+} tally;
+
+/* Reads one of the two files, whose field may be null: each line is one JSON object, and stands in the right file. */
+static void tally_file(const json_t *batch, const char *key, tally *t) {
+    const char *id = text_at(batch, key);
+    bool is_output = strcmp(key, "output_file_id") == 0;
+    char path[100];
+    if (!id) {
+        assert_true(json_is_null(json_object_get(batch, key)));
+        return;
+    }
+    mr_text_buf content = content_of(id), again = content_of(id);
+    assert_true(content.len > 0 && content.len == again.len && memcmp(content.data, again.data, again.len) == 0);
+    snprintf(path, sizeof path, "/v1/files/%s", id);
+    json_t *file = ask("GET", path, "", 200);
+    assert_string_equal(text_at(file, "purpose"), "batch_output");
+    assert_int_equal(json_integer_value(json_object_get(file, "bytes")), content.len);
+    expect_says(text_at(file, "filename"), text_at(batch, "id"));
+    expect_says(text_at(file, "filename"), is_output ? "_output.jsonl" : "_error.jsonl");
+    json_decref(file);
+    for (char *line = content.data, *end; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        assert_non_null(end);
+        json_t *result = json_loadb(line, (size_t)(end - line), 0, NULL);
+        assert_non_null(result);
+        const json_t *response = json_object_get(result, "response"), *error = json_object_get(result, "error");
+        int status = (int)json_integer_value(json_object_get(response, "status_code"));
+        assert_int_equal(status == 200, is_output);
+        assert_int_equal(json_is_null(response), !json_is_null(error));
+        t->n_answers += is_output;
+        t->n_failures += !is_output;
+        t->n_statuses += status && !is_output;
+        t->n_cancelled += error && text_at(error, "code") && strcmp(text_at(error, "code"), "batch_cancelled") == 0;
+        json_decref(result);
+    }
+    mr_text_buf_deinit(&content);
+    mr_text_buf_deinit(&again);
+}
+
+/* Releases the batch. What request_counts says is what the files hold, and nothing else is left of the batch. */
+static tally tally_batch(json_t *batch, int n_lines) {
+    tally t = {0};
+    char name[100];
+    tally_file(batch, "output_file_id", &t);
+    tally_file(batch, "error_file_id", &t);
+    assert_int_equal(count(batch, "total"), n_lines);
+    assert_int_equal(count(batch, "completed"), t.n_answers);
+    assert_int_equal(count(batch, "failed"), t.n_failures);
+    snprintf(name, sizeof name, "%s.journal", text_at(batch, "id"));
+    assert_false(is_in_folder(name));
+    json_decref(batch);
+    return t;
+}
+
+static void test_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        tally wanted;
+        int n_lines;
+    } CASES[] = {
+        {LINE("a", "one") LINE("b", "refuse") "{bad\n" LINE("a", "twice") CHAT("c") LINE("d", "two"), {2, 4, 0, 1}, 6},
+        {LINE("a", "one") LINE("b", "two"), {2, 0, 0, 0}, 2},
+        {LINE("a", "refuse") LINE("b", "refuse"), {0, 2, 0, 2}, 2},
+        {"{bad\n{worse\n", {0, 2, 0, 0}, 2},
+        {"a prompt\nrefuse\n", {1, 1, 0, 1}, 2},
+        /* What an answer has looks like a result. */
+        {LINE("\\\"response\\\": {\\\"status_code\\\": 200,", "refuse \\\"response\\\": {\\\"status_code\\\": 200,"),
+         {0, 1, 0, 1},
+         1},
+        {LINE("\\\"response\\\": null", "\\\"response\\\": null"), {1, 0, 0, 0}, 1},
+    };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES];
+    store_start(0, true);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        upload(CASES[i].text, file);
+        create(file, id);
+        tally t = tally_batch(wait_for(id, "completed"), CASES[i].n_lines);
+        assert_memory_equal(&t, &CASES[i].wanted, sizeof t);
+    }
+    store_stop();
+}
+
+/* Files that are refused as a whole. */
+static void test_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *endpoint, *code, *message;
+        int n_lines, line; /* 0: null */
+    } CASES[] = {
+        {"", "/v1/completions", "empty_file", "no lines", 0, 0},
+        {"\n \r\n\t\n", "/v1/completions", "empty_file", "no lines", 0, 0},
+        {CHAT("a") CHAT("b"), "/v1/completions", "mismatched_url", "line 1: it is for /v1/chat/completions", 2, 1},
+        {"{bad\n\n" CHAT("a") CHAT("a"), "/v1/completions", "mismatched_url", "line 3: it is for", 3, 3},
+        {"a prompt\nanother\n", "/v1/chat/completions", "mismatched_url", "line 1: it is for /v1/completions", 2, 1},
+        {"{\"custom_id\": \"a\", \"url\": \"/v1/models\", \"body\": {}}", "/v1/completions", "invalid_url", "line 1", 1,
+         1},
+        {"{\"custom_id\": \"a\", \"body\": {}}\n" CHAT("b"), "/v1/completions", "invalid_url", "line 1", 2, 1},
+    };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES];
+    store_start(0, true);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        upload(CASES[i].text, file);
+        create_for(CASES[i].endpoint, file, id);
+        json_t *batch = wait_for(id, "failed");
+        const json_t *errors = json_object_get(json_object_get(batch, "errors"), "data");
+        const json_t *error = json_array_get(errors, 0), *line = json_object_get(error, "line");
+        assert_int_equal(json_array_size(errors), 1);
+        assert_string_equal(text_at(error, "code"), CASES[i].code);
+        expect_says(text_at(error, "message"), CASES[i].message);
+        assert_int_equal(json_integer_value(line), CASES[i].line);
+        assert_int_equal(json_is_null(line), !CASES[i].line);
+        assert_int_equal(text_at(error, "param") != NULL, CASES[i].line > 0);
+        assert_true(json_is_null(json_object_get(batch, "output_file_id")));
+        assert_true(json_is_null(json_object_get(batch, "error_file_id")));
+        assert_int_equal(count(batch, "total"), CASES[i].n_lines);
+        json_decref(batch);
+    }
+    assert_int_equal(fake_api_n_calls(), 0);
+    store_stop();
+}
+
+/* n lines: each third one is refused, and each tenth one is no request. */
+static mr_text_buf many_lines(int n) {
+    mr_text_buf b = {0};
+    for (int i = 0; i < n; i++) {
+        char line[200];
+        if (i % 10 == 9)
+            snprintf(line, sizeof line, "{bad %d\n", i);
+        else
+            snprintf(line, sizeof line,
+                     "{\"custom_id\": \"r%d\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"%s\"}}\n", i,
+                     i % 3 ? "tell" : "refuse");
+        assert_true(mr_text_buf_append(&b, line, strlen(line)));
+    }
+    return b;
+}
+
+/* A batch that is cancelled: lines without an answer are failures. restarts: the server ends before the batch does. */
+static void cancel_one(bool restarts) {
+    enum { N = 3000 };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[100];
+    mr_text_buf lines = many_lines(N);
+    store_start(3000, true);
+    upload(lines.data, file);
+    create(file, id);
+    wait_for_count(id, "failed", N / 10 + 3); /* some that the API refused, too */
+    wait_for_count(id, "completed", 5);
+    snprintf(path, sizeof path, "/v1/batches/%s/cancel", id);
+    if (restarts) { /* the next server, which has no worker yet, is told to cancel; it ends, and another one works */
+        store_stop();
+        store_start(0, false);
+    }
+    json_t *batch = ask("POST", path, "", 200);
+    assert_string_equal(text_at(batch, "status"), "cancelling");
+    assert_null(text_at(batch, "output_file_id"));
+    json_decref(batch);
+    if (restarts) {
+        store_stop();
+        store_start(0, true);
+    }
+    tally t = tally_batch(wait_for(id, "cancelled"), N);
+    assert_int_equal(t.n_answers + t.n_failures, N);
+    assert_true(t.n_answers >= 5 && t.n_cancelled > 0 && t.n_statuses > 0);
+    assert_int_equal(t.n_failures, N / 10 + t.n_statuses + t.n_cancelled);
+    if (restarts)
+        assert_int_equal(fake_api_n_calls(), 0);
+    store_stop();
+    mr_text_buf_deinit(&lines);
+}
+
+static void test_cancelled(void **state) {
+    (void)state;
+    cancel_one(false);
+}
+
+static void test_cancelled_and_restarted(void **state) {
+    (void)state;
+    cancel_one(true);
+}
+
+/* A batch that waits is cancelled at once: it has no files. */
+static void test_cancelled_before_start(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[100];
+    store_start(0, false);
+    upload(LINE("a", "one"), file);
+    create(file, id);
+    snprintf(path, sizeof path, "/v1/batches/%s/cancel", id);
+    tally t = tally_batch(ask("POST", path, "", 200), 0);
+    assert_int_equal(t.n_answers + t.n_failures, 0);
+    store_stop();
+}
+
+/* The input is deleted while no server runs: what is there is split. */
+static void test_input_is_gone(void **state) {
+    (void)state;
+    enum { N = 300 };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
+    mr_text_buf lines = many_lines(N);
+    store_start(3000, true);
+    upload(lines.data, file);
+    create(file, id);
+    wait_for_count(id, "completed", 3);
+    store_stop();
+    path_in_folder(file, "", path);
+    assert_int_equal(unlink(path), 0);
+    store_start(0, true);
+    json_t *batch = wait_for(id, "failed");
+    const json_t *error = json_array_get(json_object_get(json_object_get(batch, "errors"), "data"), 0);
+    assert_string_equal(text_at(error, "message"), "the input file is not there any more");
+    tally t = tally_batch(batch, N);
+    assert_true(t.n_answers >= 3 && t.n_failures >= N / 10);
+    store_stop();
+    mr_text_buf_deinit(&lines);
+}
+
+/* All failures came before the restart: lines that are no requests are the first ones that get a result. */
+static void test_failures_before_restart(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES];
+    mr_text_buf lines = {0};
+    for (int i = 0; i < 300; i++) {
+        const char *line =
+            i % 100 ? "{\"custom_id\": \"r%d\", \"url\": \"/v1/completions\", \"body\": {}}\n" : "{bad %d\n";
+        char text[100];
+        snprintf(text, sizeof text, line, i);
+        assert_true(mr_text_buf_append(&lines, text, strlen(text)));
+    }
+    store_start(3000, true);
+    upload(lines.data, file);
+    create(file, id);
+    wait_for_count(id, "failed", 3);
+    store_stop();
+    store_start(0, true);
+    tally t = tally_batch(wait_for(id, "completed"), 300);
+    assert_int_equal(t.n_answers, 297);
+    store_stop();
+    mr_text_buf_deinit(&lines);
+}
+
+/* A disk that is full for a while when a file is written: the batch is not failed, and goes on. */
+static void test_full_disk(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *ending;
+    } FULL[] = {{"output_file_id", ".new"},
+                {"error_file_id", ".new"},
+                {"output_file_id", ".json.new"},
+                {"error_file_id", ".json.new"},
+                {"id", ".json.new"}};
+    for (size_t i = 0; i < sizeof FULL / sizeof *FULL; i++) {
+        char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
+        mr_err err;
+        json_t *stored = NULL;
+        store_start(0, false);
+        upload(LINE("a", "one") LINE("b", "refuse"), file);
+        create(file, id);
+        expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+        path_in_folder(text_at(stored, FULL[i].key), FULL[i].ending, path);
+        json_decref(stored);
+        assert_int_equal(symlink("/dev/full", path), 0); /* the failed attempt removes it */
+        store_work();
+        tally t = tally_batch(wait_for(id, "completed"), 2);
+        assert_int_equal(t.n_answers, 1);
+        assert_int_equal(t.n_failures, 1);
+        assert_int_not_equal(access(path, F_OK), 0);
+        assert_int_equal(fake_api_n_calls(), 2); /* no request is answered twice */
+        store_stop();
+    }
+}
+
+/* A batch that an earlier version has begun: its results stand at output_file_id, and error_file_id is null. */
+static void test_earlier_version(void **state) {
+    (void)state;
+    enum { N = 300 };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], journal[200], output[200];
+    mr_text_buf lines = many_lines(N);
+    json_t *stored = NULL;
+    mr_err err;
+    store_start(3000, true);
+    upload(lines.data, file);
+    create(file, id);
+    wait_for_count(id, "completed", 20);
+    store_stop();
+    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    path_in_folder(id, ".journal", journal);
+    path_in_folder(text_at(stored, "output_file_id"), "", output);
+    assert_int_equal(rename(journal, output), 0);
+    assert_int_equal(json_object_set_new(stored, "error_file_id", json_null()), 0);
+    expect_ok(batch_object_save(folder, stored, &err), &err);
+    json_decref(stored);
+    store_start(0, true);
+    tally t = tally_batch(wait_for(id, "completed"), N);
+    assert_int_equal(t.n_answers + t.n_failures, N);
+    assert_int_equal(t.n_failures, N / 10 + t.n_statuses);
+    assert_true(fake_api_n_calls() <= N - N / 10 - 20); /* the results are used */
+    store_stop();
+    mr_text_buf_deinit(&lines);
+}
+
+/* Each allocation of a split fails once: an error, and the next split has the same files. */
+static void test_no_memory(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
+    json_t *stored = NULL;
+    mr_err err;
+    mr_text_buf lines = many_lines(2000);
+    store_start(3000, true);
+    upload(lines.data, file);
+    create(file, id);
+    wait_for_count(id, "completed", 3);
+    store_stop();
+    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    mr_status status = MR_E_NO_MEMORY;
+    int64_t at = 0;
+    for (; status != MR_OK; at++) {
+        uint32_t n_answers, n_failures;
+        mr_mem_fail_at(at);
+        status = batch_split(folder, stored, &n_answers, &n_failures, &err);
+        mr_mem_fail_at(-1);
+        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
+        path_in_folder(text_at(stored, "output_file_id"), ".new", path);
+        assert_int_not_equal(access(path, F_OK), 0);
+        if (status == MR_OK)
+            assert_true(n_answers >= 3 && n_failures >= 200);
+    }
+    assert_true(at > 1);
+    json_decref(stored);
+    mr_text_buf_deinit(&lines);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_cancelled_and_restarted),
+        cmocka_unit_test(test_cancelled_before_start),
+        cmocka_unit_test(test_input_is_gone),
+        cmocka_unit_test(test_failures_before_restart),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_earlier_version),
+        cmocka_unit_test(test_no_memory), /* last: it leaves a batch that has not ended */
+    };
+    return cmocka_run_group_tests(tests, store_setup, store_teardown);
+}
