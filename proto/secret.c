@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/text/text_file.h"
+
 enum { DIGITS = 2 * MR_SECRET_BYTES };
 
 static int hex_value(char c) {
@@ -38,6 +40,8 @@ static bool digits_read(const char *text, mr_secret *out) {
 
 static mr_status file_read(const char *path, mr_secret *out, mr_err *err) {
     char text[DIGITS + 16] = "";
+    const char *other = NULL;
+    ssize_t n = -1;
     struct stat st;
     mr_status status = MR_OK;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not stop the start */
@@ -52,9 +56,12 @@ static mr_status file_read(const char *path, mr_secret *out, mr_err *err) {
         status = mr_err_set(err, MR_E_INVALID,
                             "MILLRACE_SECRET_FILE %.200s has mode %03o, so that others may use it; hint: chmod 600",
                             path, (unsigned)(st.st_mode & 0777));
-    else if (read(fd, text, sizeof text - 1) < 0)
+    else if ((n = read(fd, text, sizeof text - 1)) < 0)
         status = mr_err_set(err, MR_E_IO, "MILLRACE_SECRET_FILE %.200s cannot be read: %s", path, strerror(errno));
-    else if (!digits_read(text, out))
+    else if ((other = mr_text_other_encoding((mr_str){text, (size_t)n})))
+        status = mr_err_set(err, MR_E_INVALID, "MILLRACE_SECRET_FILE %.200s is text in %s; hint: save it as UTF-8",
+                            path, other);
+    else if (!digits_read(mr_text_skip_mark((mr_str){text, (size_t)n}).data, out))
         status =
             mr_err_set(err, MR_E_INVALID,
                        "MILLRACE_SECRET_FILE %.200s does not have %d hexadecimal digits; hint: openssl rand -hex 32",

@@ -15,6 +15,7 @@
 
 #include "coordinator/console/interrupt.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 enum { HISTORY_TEXTS = 1000 };
 
@@ -24,6 +25,7 @@ struct chat_input {
     char *history_path;
     mr_text_buf pending; /* bytes of plain input that were read */
     size_t n_taken;      /* bytes of pending that were returned as a line */
+    size_t n_lines;      /* of plain input, that were read */
     bool goes_on;        /* the prompt shows that a text is not complete */
 };
 
@@ -157,9 +159,9 @@ static const char *plain_line(chat_input *in, int *out_n) {
     return b->data;
 }
 
-/* Returns a line without its newline; NULL at the end of the input, or after a signal. The line is valid until the next
- * call. */
-static const char *read_line(chat_input *in, size_t *out_n) {
+/* Returns a line without its newline; data is NULL at the end of the input, or after a signal. The line is valid until
+ * the next call. */
+static mr_str read_line(chat_input *in) {
     int n = 0;
     sigset_t held, before;
     sigemptyset(&held);
@@ -169,40 +171,52 @@ static const char *read_line(chat_input *in, size_t *out_n) {
     const char *line = in->editor ? el_gets(in->editor, &n) : plain_line(in, &n);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (!line || n <= 0 || mr_interrupt_seen())
-        return NULL;
-    *out_n = (size_t)n - (line[n - 1] == '\n');
-    return line;
+        return (mr_str){NULL, 0};
+    return (mr_str){line, (size_t)n - (line[n - 1] == '\n')};
 }
 
-static mr_status add_line(mr_text_buf *text, bool first, const char *line, size_t n, mr_err *err) {
-    if (text->len + n > CHAT_INPUT_MAX_BYTES)
+/* Plain input is text that somebody wrote elsewhere. Its first line shows in which form. */
+static mr_status take_plain_line(chat_input *in, mr_str *line, mr_err *err) {
+    if (line->len && line->data[line->len - 1] == '\r')
+        line->len--;
+    if (++in->n_lines == 1)
+        return mr_text_check(*line, "standard input", line, err);
+    if (line->len && memchr(line->data, 0, line->len))
+        return mr_err_set(err, MR_E_FORMAT, "standard input, line %zu: there is a NUL byte, so it is no text",
+                          in->n_lines);
+    return MR_OK;
+}
+
+static mr_status add_line(mr_text_buf *text, bool first, mr_str line, mr_err *err) {
+    if (text->len + line.len > CHAT_INPUT_MAX_BYTES)
         return mr_err_set(err, MR_E_TOO_LONG, "the text has more than %d bytes", CHAT_INPUT_MAX_BYTES);
-    if ((!first && !mr_text_buf_append(text, "\n", 1)) || !mr_text_buf_append(text, line, n))
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text of %zu bytes", text->len + n);
+    if ((!first && !mr_text_buf_append(text, "\n", 1)) || !mr_text_buf_append(text, line.data, line.len))
+        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text of %zu bytes", text->len + line.len);
     return MR_OK;
 }
 
 /* Reads the lines of one text. *out_what: as in chat_input_read. */
 static mr_status read_text(chat_input *in, chat_typed *out_what, mr_text_buf *text, mr_err *err) {
-    static const char quotes[] = "\"\"\"";
     bool quoted = false, first = true;
     for (;;) {
-        size_t n = 0;
-        const char *line = read_line(in, &n);
-        if (!line) {
+        mr_str line = read_line(in);
+        if (!line.data) {
             *out_what = mr_interrupt_seen() ? CHAT_TYPED_INTERRUPT : text->len ? CHAT_TYPED_TEXT : CHAT_TYPED_END;
             return MR_OK;
         }
         *out_what = CHAT_TYPED_TEXT;
-        bool is_quotes = n == strlen(quotes) && memcmp(line, quotes, n) == 0;
+        mr_status status = in->editor ? MR_OK : take_plain_line(in, &line, err);
+        if (status != MR_OK)
+            return status;
+        bool is_quotes = mr_str_is(line, "\"\"\"");
         if (is_quotes && quoted)
             return MR_OK;
         if (is_quotes && first) {
             quoted = in->goes_on = true;
             continue;
         }
-        bool more = !quoted && n > 0 && line[n - 1] == '\\';
-        mr_status status = add_line(text, first, line, n - more, err);
+        bool more = !quoted && line.len > 0 && line.data[line.len - 1] == '\\';
+        status = add_line(text, first, (mr_str){line.data, line.len - more}, err);
         if (status != MR_OK || (!more && !quoted))
             return status;
         in->goes_on = true;

@@ -11,7 +11,6 @@
 #include "coordinator/cli/cmd.h"
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
-#include "coordinator/console/prompt_file.h"
 #include "coordinator/serving/chat/chat_output.h"
 #include "coordinator/serving/chat/chat_template.h"
 #include "coordinator/serving/jinja/jinja.h"
@@ -21,6 +20,7 @@
 #include "engine/base/cache_dir.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 #include "engine/vocab/vocab.h"
 
 static const int64_t LOOK_NS = 50 * MR_NS_PER_MS; /* interval of the checks for Ctrl-C while a prompt is computed */
@@ -71,7 +71,7 @@ static mr_status load_template(chat *c, mr_err *err) {
     const char *path = mr_options_text(c->options, MR_OPTION_CHAT_TEMPLATE_FILE);
     mr_text_buf text = {0};
     bool needs_special = false;
-    mr_status status = path ? mr_prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &text, err) : MR_OK;
+    mr_status status = path ? mr_text_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &text, err) : MR_OK;
     if (status == MR_OK)
         status = mr_chat_template_load(c->session.gguf, c->tok, path ? text.data : NULL, &c->template, err);
     mr_text_buf_deinit(&text);

@@ -9,9 +9,9 @@
 #include "coordinator/cli/cmd_generate.h"
 #include "coordinator/console/interrupt.h"
 #include "coordinator/console/output.h"
-#include "coordinator/console/prompt_file.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
+#include "engine/text/text_file.h"
 #include "engine/vocab/vocab.h"
 
 enum { MAX_LIVE = 256 };
@@ -57,7 +57,7 @@ static mr_status read_grammar(generation *g, mr_err *err) {
     mr_grammar *grammar = NULL;
     if (!path)
         return MR_OK;
-    mr_status status = mr_prompt_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
+    mr_status status = mr_text_file_read(path, MR_GRAMMAR_MAX_TEXT_BYTES, &text, err);
     if (status == MR_OK) {
         status = mr_grammar_parse((mr_str){text.data, text.len}, &grammar, err);
         if (status == MR_OK)

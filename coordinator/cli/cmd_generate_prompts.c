@@ -7,6 +7,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/console/prompt_file.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 mr_status gen_prompts_read(generation *g, mr_err *err) {
     const mr_option_value *texts = &g->options->values[MR_OPTION_PROMPT];
@@ -34,12 +35,14 @@ mr_status gen_prompts_read(generation *g, mr_err *err) {
             s->prompt = s->choice > 0 ? s[-s->choice].prompt : mr_str_from(texts->list[prompt]);
             continue;
         }
-        mr_status status = mr_prompt_file_read(files->list[prompt - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
+        mr_status status = mr_text_file_read(files->list[prompt - texts->n], PROMPT_FILE_MAX_BYTES, &s->file, err);
         if (status != MR_OK)
             return status;
         s->prompt = (mr_str){s->file.data, s->file.len};
         /* Editors end a file with a newline, which is not meant as a part of the prompt. */
         if (s->prompt.len && s->prompt.data[s->prompt.len - 1] == '\n')
+            s->prompt.len--;
+        if (s->prompt.len < s->file.len && s->prompt.len && s->prompt.data[s->prompt.len - 1] == '\r')
             s->prompt.len--;
     }
     return MR_OK;

@@ -8,6 +8,7 @@
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/session/session.h"
 #include "engine/base/clock.h"
+#include "engine/text/text_file.h"
 
 typedef struct logits_run {
     mr_session session;
@@ -20,7 +21,7 @@ typedef struct logits_run {
 static mr_status read_ids(logits_run *r, const mr_options *options, mr_err *err) {
     const char *path = mr_options_text(options, MR_OPTION_IDS_FILE);
     mr_text_buf text = {0};
-    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_text_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
         status = mr_prompt_ids_parse((mr_str){text.data, text.len}, path, r->session.info.vocab_size, &r->ids, err);
     if (status == MR_OK)

@@ -14,6 +14,7 @@
 #include "coordinator/session/session.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 #include "engine/vocab/vocab.h"
 
 enum {
@@ -107,7 +108,7 @@ static void on_logits(void *ctx, int32_t first_position, int32_t n_rows, const f
 
 static mr_status read_text(perplexity *p, const mr_tokenizer *tok, const char *path, mr_err *err) {
     mr_text_buf text = {0};
-    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_text_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
         status = mr_tokenizer_encode(tok, (mr_str){text.data, text.len}, MR_ENCODE_BOS, &p->ids, err);
     mr_text_buf_deinit(&text);

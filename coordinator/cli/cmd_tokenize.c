@@ -8,6 +8,7 @@
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 #include "engine/vocab/vocab.h"
 
 /* Reads the input: TEXT, the file of -f, or standard input. *out_name: what error texts call the input. */
@@ -22,7 +23,7 @@ static mr_status read_input(const mr_options *o, mr_text_buf *buf, mr_str *out, 
         *out = mr_str_from(text);
         return MR_OK;
     }
-    mr_status status = mr_prompt_file_read(file ? file : "-", PROMPT_FILE_MAX_BYTES, buf, err);
+    mr_status status = mr_text_file_read(file ? file : "-", PROMPT_FILE_MAX_BYTES, buf, err);
     *out = (mr_str){buf->data, buf->len};
     return status;
 }

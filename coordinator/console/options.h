@@ -30,6 +30,7 @@ typedef enum mr_option_id {
 
 typedef enum mr_option_type {
     MR_OPTION_TYPE_TEXT,
+    MR_OPTION_TYPE_FILE,
     MR_OPTION_TYPE_LIST, /* of texts */
     MR_OPTION_TYPE_INT,
     MR_OPTION_TYPE_FLOAT,
@@ -62,7 +63,7 @@ typedef struct mr_option_value {
     bool is_argument; /* on the command line */
     int64_t number;   /* INT, SIZE; FLAG: 0 or 1; CHOICE: index of the word */
     double real;      /* FLOAT */
-    const char *text; /* TEXT, CHOICE; NULL: none */
+    const char *text; /* TEXT, FILE, CHOICE; NULL: none */
     const char **list;
     int32_t *ints;
     int32_t n; /* of list or ints */

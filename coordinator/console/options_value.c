@@ -187,6 +187,13 @@ mr_status option_value_parse(const mr_option_spec *spec, const char *name, const
         return parse_choice(spec, name, text, out, err);
     case MR_OPTION_TYPE_INTS:
         return parse_ints(spec, name, text, out, err);
+    case MR_OPTION_TYPE_FILE:
+        if (strcmp(text, "-") == 0)
+            return mr_err_set(err, MR_E_INVALID,
+                              "%s: - is neither standard input nor standard output here; hint: /dev/stdin or "
+                              "/dev/stdout, or ./- for a file of this name",
+                              name);
+        break;
     case MR_OPTION_TYPE_TEXT:
         break;
     }

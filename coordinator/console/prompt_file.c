@@ -1,43 +1,10 @@
+/* coordinator/console/prompt_file.c - reads token ids, and names the line of a word that is none. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/console/prompt_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { PIECE_BYTES = 64 << 10, MAX_SHOWN = 40 };
-
-static mr_status read_fd(int fd, const char *name, size_t max_bytes, mr_text_buf *out, mr_err *err) {
-    size_t n_before = out->len;
-    for (;;) {
-        if (!mr_text_buf_reserve(out, PIECE_BYTES))
-            return mr_err_set(err, MR_E_NO_MEMORY, "no memory for the %zu bytes of %s", out->len + PIECE_BYTES, name);
-        ssize_t n = read(fd, out->data + out->len, PIECE_BYTES);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return mr_err_set(err, MR_E_IO, "%s cannot be read: %s", name, strerror(errno));
-        if (n == 0)
-            return MR_OK;
-        out->len += (size_t)n;
-        out->data[out->len] = 0;
-        if (out->len - n_before > max_bytes)
-            return mr_err_set(err, MR_E_TOO_LONG, "%s has more than %zu bytes", name, max_bytes);
-    }
-}
-
-mr_status mr_prompt_file_read(const char *path, size_t max_bytes, mr_text_buf *out, mr_err *err) {
-    if (strcmp(path, "-") == 0)
-        return read_fd(STDIN_FILENO, "standard input", max_bytes, out, err);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return mr_err_set(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%.160s cannot be opened: %s", path,
-                          strerror(errno));
-    mr_status status = read_fd(fd, path, max_bytes, out, err);
-    close(fd);
-    return status;
-}
+enum { MAX_SHOWN = 40 };
 
 static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/host_list.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "coordinator/lobby/facts.h"
 #include "coordinator/planning/described_host.h"
@@ -16,15 +13,11 @@ enum { LINE_BYTES = 512 };
 static const double LINK_BYTES_S = 1.25e9, LATENCY_S = 50e-6; /* where a line does not say */
 static const char BLANKS[] = " \t\r\n", NAME[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-";
 
-bool host_list_is(const char *path) {
-    struct stat info;
-    FILE *f = stat(path, &info) == 0 && S_ISREG(info.st_mode) ? fopen(path, "re") : NULL; /* a pipe is read once */
-    int c = EOF;
-    while (f && (c = fgetc(f)) != EOF && strchr(BLANKS, c))
-        ;
-    if (f)
-        fclose(f);
-    return c == '#' || (c > 0 && strchr(NAME, c));
+bool host_list_is(mr_str text) {
+    size_t i = 0;
+    while (i < text.len && strchr(BLANKS, text.data[i]))
+        i++;
+    return i < text.len && (text.data[i] == '#' || strchr(NAME, text.data[i]));
 }
 
 /* Reads a line with a host. */
@@ -51,20 +44,30 @@ static mr_status read_host(const char *line, mr_described_host *out, mr_err *err
                       out->memory_bytes > 0 ? "bw; hint: bw=80GB/s" : "mem; hint: mem=64GB");
 }
 
+/* Copies a line without its end. */
+static mr_status take_line(mr_str *rest, char out[LINE_BYTES], mr_err *err) {
+    const char *end = memchr(rest->data, '\n', rest->len);
+    size_t n = end ? (size_t)(end - rest->data) : rest->len, behind = end ? n + 1 : n;
+    if (n >= LINE_BYTES)
+        return mr_err_set(err, MR_E_FORMAT, "it has more than %d bytes", LINE_BYTES - 1);
+    memcpy(out, rest->data, n);
+    out[n] = 0;
+    *rest = (mr_str){rest->data + behind, rest->len - behind};
+    return MR_OK;
+}
+
 /* Reads all lines into out, [MR_MAX_STAGES]. */
-static mr_status read_hosts(FILE *f, mr_described_host *out, int32_t *out_n, mr_err *err) {
+static mr_status read_hosts(mr_str rest, mr_described_host *out, int32_t *out_n, mr_err *err) {
     char line[LINE_BYTES];
-    mr_status status = MR_OK;
     *out_n = 0;
-    for (int32_t number = 1; status == MR_OK && fgets(line, sizeof line, f); number++) {
+    for (int32_t number = 1; rest.len > 0; number++) {
+        mr_status status = take_line(&rest, line, err);
         const char *text = line + strspn(line, BLANKS);
-        if (strlen(line) == sizeof line - 1)
-            status = mr_err_set(err, MR_E_FORMAT, "it has more than %d bytes", LINE_BYTES - 2);
-        else if (*text == 0 || *text == '#')
+        if (status == MR_OK && (*text == 0 || *text == '#'))
             continue;
-        else if (*out_n == MR_MAX_STAGES)
+        if (status == MR_OK && *out_n == MR_MAX_STAGES)
             status = mr_err_set(err, MR_E_FORMAT, "there are more than %d hosts", MR_MAX_STAGES);
-        else
+        if (status == MR_OK)
             status = read_host(text, &out[*out_n], err);
         for (int32_t i = 0; i < *out_n && status == MR_OK; i++)
             if (strcmp(out[i].name, out[*out_n].name) == 0)
@@ -97,22 +100,17 @@ static mr_status make_facts(const mr_described_host *hosts, int32_t n, const mr_
     return MR_OK;
 }
 
-mr_status host_list_read(const char *path, const mr_gguf *gguf, const mr_model_info *info, mr_type kv_type,
-                         plan_file *out, mr_err *err) {
+mr_status host_list_parse(mr_str text, const char *path, const mr_gguf *gguf, const mr_model_info *info,
+                          mr_type kv_type, plan_file *out, mr_err *err) {
     mr_described_host *hosts = mr_alloc_array(MR_MAX_STAGES, sizeof *hosts);
     int32_t n = 0;
-    FILE *f = fopen(path, "re");
     mr_status status = MR_OK;
     if (!hosts)
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory to read %.160s", path);
-    else if (!f)
-        status = mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path, strerror(errno));
-    else if (read_hosts(f, hosts, &n, err) != MR_OK)
+    else if (read_hosts(text, hosts, &n, err) != MR_OK)
         status = mr_err_prefix(err, "%.160s", path);
     if (status == MR_OK)
         status = make_facts(hosts, n, gguf, info, kv_type, out, err);
-    if (f)
-        fclose(f);
     mr_free(hosts);
     return status;
 }

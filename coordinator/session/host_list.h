@@ -8,17 +8,18 @@
  *   latency  of a small message; may be missing: 50us
  * Empty lines and lines that begin with # are left out.
  * Threads: caller serialises.
- * Errors:  MR_E_IO; MR_E_FORMAT names the file, the line and the word. */
+ * Errors:  MR_E_NO_MEMORY; MR_E_FORMAT names the file, the line and the word. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_HOST_LIST_H
 #define MR_COORDINATOR_SESSION_HOST_LIST_H
 
 #include "coordinator/session/plan_file.h"
 
-/* Whether the file is such a list and not JSON. false also if it cannot be read. */
-bool host_list_is(const char *path);
-/* Makes facts of the list. out becomes a plan_file with facts only; the caller deinitialises it. */
-MR_MUST_USE mr_status host_list_read(const char *path, const mr_gguf *gguf, const mr_model_info *info, mr_type kv_type,
-                                     plan_file *out, mr_err *err);
+/* Whether the text is such a list, by its first character, and not JSON. */
+bool host_list_is(mr_str text);
+/* Makes facts of the list. path: the file of the text, for errors. out becomes a plan_file with facts only; the caller
+ * deinitialises it. */
+MR_MUST_USE mr_status host_list_parse(mr_str text, const char *path, const mr_gguf *gguf, const mr_model_info *info,
+                                      mr_type kv_type, plan_file *out, mr_err *err);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/session/plan_file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -9,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coordinator/serving/json/json.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
-enum { MAX_FILE_BYTES = 256 << 20, MAX_ROWS = 1 << 20, MAX_WAYS = 4 * MR_MAX_STAGES * MR_WAYS };
+enum { MAX_ROWS = 1 << 20, MAX_WAYS = 4 * MR_MAX_STAGES * MR_WAYS };
 static const double MAX_SECONDS = 1e6, MAX_MEMORY = 1e18, MAX_SPEED = 1e15;
 
 /* Where in the file the reader is, for its errors. The first error stays: after it nothing more is read. */
@@ -370,45 +371,12 @@ static void read_facts(reader *r, json_t *root, plan_file *out) {
 
 /* --- The file ---------------------------------------------------------------------------------------------------- */
 
-typedef struct source {
-    FILE *file;
-    size_t n_bytes;
-} source;
-
-static size_t read_some(void *buffer, size_t n, void *ctx) {
-    source *s = ctx;
-    size_t got = fread(buffer, 1, n, s->file);
-    s->n_bytes += got;
-    return s->n_bytes > MAX_FILE_BYTES || ferror(s->file) ? (size_t)-1 : got;
-}
-
-/* Loads a file as JSON; NULL with an error. */
-static json_t *load(const char *path, mr_err *err) {
-    json_error_t problem;
-    source s = {.file = fopen(path, "re")};
-    json_t *root = NULL;
-    errno = s.file ? 0 : errno;
-    if (s.file)
-        root = json_load_callback(read_some, &s, JSON_REJECT_DUPLICATES, &problem);
-    if (!s.file || ferror(s.file))
-        (void)mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path,
-                         errno == EISDIR ? "it is a folder" : strerror(errno));
-    else if (s.n_bytes > MAX_FILE_BYTES)
-        (void)mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: it has more than %d MiB", path, MAX_FILE_BYTES >> 20);
-    else if (!root)
-        (void)mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: line %d, column %d: %.160s", path, problem.line,
-                         problem.column, problem.text);
-    if (s.file)
-        fclose(s.file);
-    return root;
-}
-
-mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
+mr_status plan_file_parse(mr_str text, const char *path, plan_file *out, mr_err *err) {
     reader r = {.path = path, .err = err};
     *out = (plan_file){0};
-    json_t *root = load(path, err);
+    json_t *root = mr_json_read(text, MR_JSON_UNIQUE_NAMES, err);
     if (!root)
-        return err->status;
+        return mr_err_prefix(err, err->status == MR_E_FORMAT ? "%.160s is no plan" : "%.160s", path);
     if (!json_is_object(root) || !json_object_get(root, "millrace_plan"))
         r.status = mr_err_set(err, MR_E_FORMAT, "%.160s is no plan: it has no field millrace_plan", path);
     r.past_last = take_int(&r, root, "millrace_plan", 1, PLAN_FILE_VERSION) == 1;
@@ -421,6 +389,16 @@ mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
     if (r.status != MR_OK)
         plan_file_deinit(out);
     return r.status;
+}
+
+mr_status plan_file_read(const char *path, plan_file *out, mr_err *err) {
+    mr_text_buf text = {0};
+    *out = (plan_file){0};
+    mr_status status = mr_text_file_read(path, PLAN_FILE_MAX_BYTES, &text, err);
+    if (status == MR_OK)
+        status = plan_file_parse((mr_str){text.data, text.len}, path, out, err);
+    mr_text_buf_deinit(&text);
+    return status;
 }
 
 void plan_file_deinit(plan_file *f) {

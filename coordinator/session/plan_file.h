@@ -8,7 +8,7 @@
  *          last_layer is one past the last layer, can be read.
  * Owns:    a plan_file owns its arrays. {0} may be deinitialised.
  * Threads: caller serialises.
- * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and the expected value. */
+ * Errors:  those of mr_text_file_read; MR_E_FORMAT names the file, the field and the expected value. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_PLAN_FILE_H
 #define MR_COORDINATOR_SESSION_PLAN_FILE_H
@@ -17,8 +17,9 @@
 
 #include "coordinator/planning/cluster_facts.h"
 #include "coordinator/planning/plan.h"
+#include "engine/base/str.h"
 
-enum { PLAN_FILE_VERSION = 3 };
+enum { PLAN_FILE_VERSION = 3, PLAN_FILE_MAX_BYTES = 256 << 20 };
 
 typedef struct plan_file_host {
     char name[64];
@@ -40,6 +41,8 @@ typedef struct plan_file {
 /* Checks every field: the stages' layers follow each other and cover the model, no rank has two stages, numbers are
  * finite and in range. */
 MR_MUST_USE mr_status plan_file_read(const char *path, plan_file *out, mr_err *err);
+/* The same for the text of a file that has been read. */
+MR_MUST_USE mr_status plan_file_parse(mr_str text, const char *path, plan_file *out, mr_err *err);
 void plan_file_deinit(plan_file *f);
 
 /* MR_E_FORMAT: the file is not for this model. */

@@ -11,12 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/console/prompt_file.h"
+#include "coordinator/serving/json/json.h"
 #include "coordinator/session/output_json.h"
 #include "engine/base/cache_dir.h"
 #include "engine/base/log.h"
 #include "engine/base/mem.h"
 #include "engine/gguf/model_info.h"
+#include "engine/text/text_file.h"
 #include "proto/limits.h"
 
 enum { MAX_FILE_BYTES = 256 << 20 };
@@ -126,11 +127,9 @@ mr_status mr_profile_parse(const char *text, size_t n, const char *name, mr_prof
     reader r = {.name = name, .err = err};
     mr_profile profile = {0};
     mr_profile_model model = {0};
-    json_error_t problem;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &problem);
+    json_t *root = mr_json_read((mr_str){text, n}, MR_JSON_UNIQUE_NAMES, err);
     if (!root)
-        return mr_err_set(err, MR_E_FORMAT, "%.160s is no profile: line %d, column %d: %.160s", name, problem.line,
-                          problem.column, problem.text);
+        return mr_err_prefix(err, err->status == MR_E_FORMAT ? "%.160s is no profile" : "%.160s", name);
     if (!json_is_object(root))
         refuse(&r, "the file", "should be an object");
     (void)take_int(&r, root, "version", 1, MR_PROFILE_VERSION);
@@ -148,9 +147,9 @@ mr_status mr_profile_parse(const char *text, size_t n, const char *name, mr_prof
 
 mr_status mr_profile_read(const char *path, mr_profile_model *out_model, mr_profile *out, mr_err *err) {
     mr_text_buf text = {0};
-    mr_status status = mr_prompt_file_read(path, MAX_FILE_BYTES, &text, err);
+    mr_status status = mr_text_file_read(path, MAX_FILE_BYTES, &text, err);
     if (status == MR_OK)
-        status = mr_profile_parse(text.data ? text.data : "", text.len, path, out_model, out, err);
+        status = mr_profile_parse(text.data, text.len, path, out_model, out, err);
     mr_text_buf_deinit(&text);
     return status;
 }

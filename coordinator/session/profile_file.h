@@ -5,7 +5,8 @@
  *          "counts"}, ascending.
  * Owns:    nothing.
  * Threads: caller serialises; write: bound to the main thread.
- * Errors:  MR_E_IO; MR_E_FORMAT names the file, the field and the expected value. */
+ * Errors:  read: those of mr_text_file_read, and MR_E_FORMAT, which names the file, the field and the expected value;
+ *          write: MR_E_IO. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SESSION_PROFILE_FILE_H
 #define MR_COORDINATOR_SESSION_PROFILE_FILE_H

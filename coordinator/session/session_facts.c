@@ -11,6 +11,7 @@
 #include "coordinator/session/profile_file.h"
 #include "coordinator/session/session.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 enum {
     LEAST_CHUNK = 32,
@@ -26,13 +27,9 @@ static const double QUIET_SHARE = 0.85;      /* least mr_rank_facts.core_share o
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
-static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, mr_err *err) {
-    const char *path = mr_options_text(s->options, option);
-    if (!path)
-        return MR_OK;
-    mr_status status = plan_file_read(path, out, err);
-    if (status == MR_OK)
-        status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
+/* Checks that a file that has been read fits the model. */
+static mr_status check_file(mr_session *s, const char *path, plan_file *out, mr_err *err) {
+    mr_status status = plan_file_check_model(out, path, s->facts.model_digest, s->info.n_layers, err);
     if (status == MR_OK)
         status = plan_file_check_devices(out, path, &s->info, err);
     if (status == MR_OK && out->has_facts)
@@ -41,11 +38,29 @@ static mr_status read_file(mr_session *s, mr_option_id option, plan_file *out, m
     return status;
 }
 
+static mr_status read_plan(mr_session *s, plan_file *out, mr_err *err) {
+    const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
+    mr_status status = path ? plan_file_read(path, out, err) : MR_OK;
+    return path && status == MR_OK ? check_file(s, path, out, err) : status;
+}
+
 /* --facts: a file from --save, or a list of hosts. */
 static mr_status read_facts(mr_session *s, plan_file *out, mr_err *err) {
     const char *path = mr_options_text(s->options, MR_OPTION_FACTS);
-    return path && host_list_is(path) ? host_list_read(path, s->gguf, &s->info, s->kv_type, out, err)
-                                      : read_file(s, MR_OPTION_FACTS, out, err);
+    mr_text_buf buf = {0};
+    if (!path)
+        return MR_OK;
+    mr_status status = mr_text_file_read(path, PLAN_FILE_MAX_BYTES, &buf, err);
+    mr_str text = {buf.data, buf.len};
+    if (status == MR_OK && host_list_is(text)) {
+        status = host_list_parse(text, path, s->gguf, &s->info, s->kv_type, out, err);
+    } else if (status == MR_OK) {
+        status = plan_file_parse(text, path, out, err);
+        if (status == MR_OK)
+            status = check_file(s, path, out, err);
+    }
+    mr_text_buf_deinit(&buf);
+    return status;
 }
 
 /* Looks for the profile of a model whose experts may be shared between a device and the CPU. */
@@ -82,7 +97,7 @@ mr_status mr_session_facts_open(mr_session *s, mr_err *err) {
     f->model_digest = wants ? mr_session_model_digest(s) : 0;
     mr_status status = find_profile(s, err);
     if (status == MR_OK)
-        status = read_file(s, MR_OPTION_PLAN_FILE, &f->plan_from, err);
+        status = read_plan(s, &f->plan_from, err);
     if (status == MR_OK)
         status = read_facts(s, &f->read, err);
     if (status == MR_OK && mr_options_given(o, MR_OPTION_PLAN_FILE) && !f->plan_from.has_plan)

@@ -176,7 +176,7 @@ class Plan(cli.Case):
 
     def test_no_plan_at_all(self):
         self.bad(1, "cannot be read", "plan", self.model, "--plan", self.path("nowhere.json"))
-        for text in ("", "{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "\0", "[" * 100000):
+        for text in ("", "{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "[" * 100000):
             self.bad(1, "is no plan", "plan", self.model, "--plan", self.file("bad.json", text))
         self.bad(2, ["--plan", "--stages"], "plan", self.model, "--plan", self.path("saved.json"), "--stages", "2")
         self.bad(1, "it is a folder", "plan", self.model, "--plan", self.path("."))

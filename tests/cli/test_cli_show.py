@@ -85,7 +85,7 @@ class DemoPlaces(cli.Case):
 
 
 class Tokenize(cli.Case):
-    TEXTS = ["", " ", "a", " a  b ", "line\nnext\r\n\ttab", "caf\xe9 \u4e16\u754c \U0001f999", "mill", "</s><s>", "\0x"]
+    TEXTS = ["", " ", "a", " a  b ", "line\nnext\r\n\ttab", "caf\xe9 \u4e16\u754c \U0001f999", "mill", "</s><s>"]
 
     def round_trip(self, model, text, *args):
         data = text.encode()

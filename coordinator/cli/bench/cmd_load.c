@@ -9,6 +9,7 @@
 #include "coordinator/console/output.h"
 #include "coordinator/console/prompt_file.h"
 #include "coordinator/session/session.h"
+#include "engine/text/text_file.h"
 
 enum { DEFAULT_SEQUENCES = 64 };
 
@@ -58,7 +59,7 @@ static mr_status make_load(const mr_options *o, mr_load *out, mr_err *err) {
     if (!path)
         return mr_load_make(&poisson, out, err);
     mr_text_buf text = {0};
-    mr_status status = mr_prompt_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
+    mr_status status = mr_text_file_read(path, PROMPT_FILE_MAX_BYTES, &text, err);
     if (status == MR_OK)
         status = mr_load_parse((mr_str){text.data, text.len}, path, out, err);
     mr_text_buf_deinit(&text);

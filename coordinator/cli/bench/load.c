@@ -9,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
+#include "engine/text/text_file.h"
 
 enum { ARRIVALS = 1 << 20 }; /* the random stream of the arrivals; lower streams are of the prompts */
 static const double MAX_SECONDS = 1e6;
@@ -115,15 +116,15 @@ static mr_status parse_lines(char *text, const char *name, mr_load *l, mr_err *e
 
 mr_status mr_load_parse(mr_str text, const char *name, mr_load *out, mr_err *err) {
     size_t n_lines = 1;
-    const char *nul = text.len > 0 ? memchr(text.data, 0, text.len) : NULL;
-    if (nul)
-        return mr_err_set(err, MR_E_FORMAT, "%s is not a text file: byte %td is 0", name, nul - text.data);
+    mr_status status = mr_text_check(text, name, &text, err);
+    if (status != MR_OK)
+        return status;
     for (size_t i = 0; i < text.len; i++)
         n_lines += text.data[i] == '\n';
     n_lines = n_lines < MR_LOAD_MAX_REQUESTS ? n_lines : MR_LOAD_MAX_REQUESTS;
     mr_load l = {.requests = mr_alloc_array(n_lines, sizeof *l.requests)};
     char *copy = mr_alloc(text.len + 1);
-    mr_status status = l.requests && copy ? MR_OK : no_memory(err);
+    status = l.requests && copy ? MR_OK : no_memory(err);
     if (status == MR_OK) {
         memcpy(copy, text.data, text.len);
         copy[text.len] = 0;

@@ -16,6 +16,7 @@
 
 #include "coordinator/serving/json/json.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 enum { KEY_BYTES = 4096 }; /* at the beginning of prompts, by which lines are sorted */
 
@@ -50,11 +51,17 @@ uint64_t batch_hash(mr_str s) {
     return h ^ h >> 31;
 }
 
-static bool is_blank(mr_str s) {
-    for (size_t i = 0; i < s.len; i++)
-        if (s.data[i] != ' ' && (s.data[i] < '\t' || s.data[i] > '\r'))
-            return false;
-    return true;
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* A line without white space around it. */
+static mr_str trimmed(mr_str s) {
+    while (s.len && is_space(s.data[s.len - 1]))
+        s.len--;
+    while (s.len && is_space(s.data[0]))
+        s = (mr_str){s.data + 1, s.len - 1};
+    return s;
 }
 
 /* Kind, custom_id and key of a line that begins with a brace. */
@@ -99,7 +106,7 @@ static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t numb
     mr_str text = {in->data + at, n};
     if (n && text.data[n - 1] == '\r')
         text.len--;
-    if (is_blank(text))
+    if (trimmed(text).len == 0)
         return MR_OK;
     size_t indent = 0;
     while (text.data[indent] == ' ' || text.data[indent] == '\t')
@@ -129,11 +136,51 @@ static mr_status add_line(mr_batch_input *in, size_t at, size_t n, uint32_t numb
     return MR_OK;
 }
 
-static mr_status add_lines(mr_batch_input *in, mr_err *err) {
-    static const char MARK[] = "\xef\xbb\xbf"; /* the byte order mark of UTF-8, which some editors write */
+/* Whether a line is a JSON array, or the beginning of one that goes on. */
+static bool begins_array(mr_str line) {
+    size_t i = 1;
+    if (!line.len || line.data[0] != '[')
+        return false;
+    while (i < line.len && (line.data[i] == ' ' || line.data[i] == '\t'))
+        i++;
+    if (i == line.len || line.data[i] == '{')
+        return true;
+    json_t *value = line.data[line.len - 1] == ']' ? mr_json_read(line, 0, NULL) : NULL;
+    bool is_array = value != NULL;
+    json_decref(value);
+    return is_array;
+}
+
+/* The first line that is not blank says what a file is. Refuses files that hold no lines of text, and JSON that is not
+ * one value on each line: each of their lines would be a prompt or an error of its own. */
+static mr_status check_first_line(mr_str text, const char *path, mr_err *err) {
+    const char *other = mr_text_other_encoding(text);
+    mr_str line, head = {text.data, 0}, ignored; /* head: from the start of the file up to the end of this line */
+    size_t number = 0;
+    do {
+        size_t at = head.len;
+        const char *end = at < text.len ? memchr(text.data + at, '\n', text.len - at) : NULL;
+        head.len = end ? (size_t)(end - text.data) + 1 : text.len;
+        line = trimmed((mr_str){text.data + at, head.len - at});
+        number++;
+    } while (line.len == 0 && head.len < text.len);
+    mr_status status = mr_text_check(other ? text : head, path, &ignored, err);
+    if (status == MR_OK && begins_array(line))
+        status = mr_err_set(err, MR_E_FORMAT,
+                            "%.160s, line %zu: the file is a JSON array, and a batch has one request or prompt on each "
+                            "line; hint: jq -c '.[]'",
+                            path, number);
+    if (status == MR_OK && mr_str_is(line, "{"))
+        status = mr_err_set(err, MR_E_FORMAT,
+                            "%.160s, line %zu: a JSON object goes on over the next lines, and a batch has one request "
+                            "on each line; hint: jq -c .",
+                            path, number);
+    return status;
+}
+
+static mr_status add_lines(mr_batch_input *in, size_t start, mr_err *err) {
     uint32_t number = 0;
     mr_status status = MR_OK;
-    size_t start = in->n_bytes >= 3 && memcmp(in->data, MARK, 3) == 0 ? 3 : 0;
     for (size_t at = start; at < in->n_bytes && status == MR_OK;) {
         const char *end = memchr(in->data + at, '\n', in->n_bytes - at);
         size_t n = end ? (size_t)(end - in->data) - at : in->n_bytes - at;
@@ -202,8 +249,11 @@ static mr_status find_duplicates(mr_batch_input *in, mr_err *err) {
 mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err) {
     mr_batch_input in = {0};
     mr_status status = map_file(path, &in, err);
+    mr_str all = {in.data, in.n_bytes}, text = mr_text_skip_mark(all);
+    if (status == MR_OK && text.len > 0)
+        status = check_first_line(text, path, err);
     if (status == MR_OK) {
-        status = add_lines(&in, err);
+        status = add_lines(&in, all.len - text.len, err);
         if (status == MR_OK)
             status = find_duplicates(&in, err);
         if (status != MR_OK)

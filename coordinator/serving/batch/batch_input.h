@@ -5,12 +5,13 @@
  * and otherwise
  *   "..."                                                             a JSON string: a prompt
  *   anything else that is not blank                                   a prompt, as it stands
- * A byte order mark in front of the first line is skipped, and so is white space in front of a request.
+ * A byte order mark in front of the first line is skipped, and so is white space in front of a request. A file whose
+ * first line is no text (engine/text/text_file.h), or begins JSON that goes on over lines, is refused as a whole.
  * Prompts have the custom_id "line-N". A wrong line makes no function fail: the kind of the line says what is wrong.
  * The texts stay in the file, which is mapped: a line takes 40 bytes of memory and an entry of an index.
  * Owns:    the mapping, the lines. The file must not become shorter while it is open.
  * Threads: caller serialises.
- * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG. */
+ * Errors:  MR_E_NOT_FOUND, MR_E_IO, MR_E_NO_MEMORY, MR_E_TOO_LONG, MR_E_FORMAT. Error texts name the file. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_INPUT_H
 #define MR_COORDINATOR_SERVING_BATCH_BATCH_INPUT_H

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <jansson.h>
 
@@ -116,8 +117,12 @@ static mr_status read_prompt(const mr_batch_config *c, const batch_line *l, batc
     json_t *prompt = is_json ? read_line(text, l, r) : json_stringn(text.data, text.len);
     if (!prompt && !is_json)
         refuse(r, "invalid_utf8", "line %" PRIu32 " is no UTF-8", l->number);
-    if (!prompt)
+    else if (prompt && !is_json && memchr(text.data, 0, text.len))
+        refuse(r, "invalid_line", "line %" PRIu32 " has a NUL byte, so it is no text", l->number);
+    if (r->code) {
+        json_decref(prompt);
         return MR_OK;
+    }
     r->endpoint = c->prompts_are_chats ? API_CHAT_COMPLETIONS : API_COMPLETIONS;
     json_t *body = prompt_body(c, prompt);
     mr_status status = write_body(c, body, l, r, err);

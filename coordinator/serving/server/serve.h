@@ -113,9 +113,6 @@ typedef struct mr_serve_config {
     mr_text_buf key_file, tls_cert, tls_key;
 } mr_serve_config;
 
-/* Reads a whole file of text. option: names the file in errors. MR_E_INVALID. */
-MR_MUST_USE mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err);
-
 MR_MUST_USE mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *err);
 void mr_serve_config_deinit(mr_serve_config *c);
 /* Main thread: reads keys and certificate again. Where they are wrong, warns and keeps the old ones. */

@@ -1,7 +1,6 @@
 /* coordinator/serving/server/serve_config.c - reads the options of `millrace serve` into the configuration of the HTTP
  * server: keys, certificates, origins and limits. On SIGHUP the files of keys and certificates are read again. */
 // SPDX-License-Identifier: Apache-2.0
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,28 +9,19 @@
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/serving/server/service_manager.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 enum { MAX_FILE_BYTES = 1 << 20, PING_S = 5 };
 
-mr_status serve_read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
-    char piece[4096];
-    size_t n;
-    FILE *f = fopen(path, "re");
-    mr_status status = MR_OK;
-    if (!f)
-        return mr_err_set(err, MR_E_INVALID, "%s: %.160s cannot be read: %s", option, path, strerror(errno));
-    while (status == MR_OK && (n = fread(piece, 1, sizeof piece, f)) > 0) {
-        if (out->len + n > MAX_FILE_BYTES)
-            status = mr_err_set(err, MR_E_INVALID, "%s: %.160s is larger than %d bytes", option, path, MAX_FILE_BYTES);
-        else if (!mr_text_buf_append(out, piece, n))
-            status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for %.160s", path);
-    }
-    if (status == MR_OK && ferror(f))
-        status = mr_err_set(err, MR_E_INVALID, "%s: %.160s cannot be read: %s", option, path, strerror(errno));
-    fclose(f);
-    if (status == MR_OK && (out->len == 0 || memchr(out->data, 0, out->len)))
-        status = mr_err_set(err, MR_E_INVALID, "%s: %.160s is no text", option, path);
-    return status;
+/* Reads a whole file of text that is not empty. option: names the file in errors. */
+static mr_status read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
+    mr_status status = mr_text_file_read(path, MAX_FILE_BYTES, out, err);
+    if (status == MR_OK && out->len == 0)
+        status = mr_err_set(err, MR_E_INVALID, "%.160s is empty", path);
+    if (status == MR_OK)
+        return MR_OK;
+    err->status = status == MR_E_NO_MEMORY ? status : MR_E_INVALID; /* a wrong value of the option */
+    return mr_err_prefix(err, "%s", option);
 }
 
 static mr_status add_key(mr_serve_config *c, const char *option, const char *key, mr_err *err) {
@@ -48,7 +38,7 @@ static mr_status add_key(mr_serve_config *c, const char *option, const char *key
 /* Reads one key from each line; ignores empty lines and white space around keys. */
 static mr_status add_key_file(mr_serve_config *c, const char *path, mr_err *err) {
     int32_t before = c->http.n_keys;
-    mr_status status = serve_read_file("--api-key-file", path, &c->key_file, err);
+    mr_status status = read_file("--api-key-file", path, &c->key_file, err);
     char *rest = c->key_file.data;
     for (char *line; status == MR_OK && (line = strsep(&rest, "\r\n")) != NULL;) {
         line += strspn(line, " \t");
@@ -82,9 +72,9 @@ static mr_status read_tls(mr_serve_config *c, const mr_options *o, mr_err *err) 
     if (!cert || !key)
         return mr_err_set(err, MR_E_INVALID, "%s alone is no TLS; hint: %s, too", cert ? "--tls-cert" : "--tls-key",
                           cert ? "--tls-key" : "--tls-cert");
-    mr_status status = serve_read_file("--tls-cert", cert, &c->tls_cert, err);
+    mr_status status = read_file("--tls-cert", cert, &c->tls_cert, err);
     if (status == MR_OK)
-        status = serve_read_file("--tls-key", key, &c->tls_key, err);
+        status = read_file("--tls-key", key, &c->tls_key, err);
     c->http.tls_cert = c->tls_cert.data;
     c->http.tls_key = c->tls_key.data;
     return status;

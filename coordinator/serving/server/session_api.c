@@ -8,16 +8,16 @@
 #include <string.h>
 
 #include "coordinator/console/output.h"
-#include "coordinator/console/prompt_file.h"
 #include "coordinator/serving/jinja/jinja.h"
 #include "engine/base/mem.h"
+#include "engine/text/text_file.h"
 
 /* A broken template in the model file turns chats off and nothing else. A broken template that the user gave is an
  * error. */
 static mr_status load_template(mr_session_api *a, const mr_session *session, const mr_tokenizer *tok, mr_err *err) {
     const char *path = mr_options_text(session->options, MR_OPTION_CHAT_TEMPLATE_FILE);
     mr_text_buf given = {0};
-    mr_status status = path ? mr_prompt_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &given, err) : MR_OK;
+    mr_status status = path ? mr_text_file_read(path, MR_JINJA_MAX_SOURCE_BYTES, &given, err) : MR_OK;
     if (status == MR_OK)
         status = mr_chat_template_load(session->gguf, tok, path ? given.data : NULL, &a->chat, err);
     mr_text_buf_deinit(&given);

@@ -3,10 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/wire/api_json.h"
 
-#include <string.h>
-
 #include "coordinator/serving/errors/errors.h"
 #include "coordinator/serving/json/json.h"
+#include "engine/text/text_file.h"
 #include "engine/text/utf8.h"
 
 /* Counts depth and values before the text goes to the parser, because the parser allocates memory for each value. The
@@ -40,14 +39,14 @@ static bool within_bounds(mr_str body, mr_api_error *e) {
 }
 
 json_t *mr_api_json_parse(mr_str body, mr_api_error *e) {
-    if (body.len == 0) {
-        mr_api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
+    const char *encoding = mr_text_other_encoding(body);
+    if (encoding) {
+        mr_api_error_set(e, 400, NULL, NULL, "the body is text in %s; hint: send UTF-8", encoding);
         return NULL;
     }
-    if (body.len >= 3 && memcmp(body.data, "\xEF\xBB\xBF", 3) == 0)
-        body = (mr_str){body.data + 3, body.len - 3}; /* the mark of byte order that Windows writes */
-    if (body.len >= 2 && (memcmp(body.data, "\xFF\xFE", 2) == 0 || memcmp(body.data, "\xFE\xFF", 2) == 0)) {
-        mr_api_error_set(e, 400, NULL, NULL, "the body is UTF-16; hint: send UTF-8");
+    body = mr_text_skip_mark(body);
+    if (body.len == 0) {
+        mr_api_error_set(e, 400, NULL, NULL, "the body is empty, where a JSON object is expected");
         return NULL;
     }
     if (!within_bounds(body, e))

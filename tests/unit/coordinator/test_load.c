@@ -109,7 +109,7 @@ static void test_parse_refuses_what_is_no_text(void **state) {
     mr_load l;
     mr_err err;
     expect_fails(mr_load_parse((mr_str){TEXT, sizeof TEXT - 1}, "day.csv", &l, &err), MR_E_FORMAT, &err,
-                 "day.csv is not a text file: byte 6 is 0");
+                 "day.csv, line 2: there is a NUL byte");
 }
 
 static void test_parse_refuses_too_many(void **state) {

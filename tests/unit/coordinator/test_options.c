@@ -129,6 +129,9 @@ static void test_places_of_options(void **state) {
     assert_string_equal(o.values[MR_OPTION_PROMPT].list[0], "--temp");
     assert_string_equal(o.values[MR_OPTION_PROMPT_FILE].list[0], "-");
     mr_options_deinit(&o);
+    accept("plan m.gguf --save ./- --facts /dev/stdin", &o);
+    assert_string_equal(mr_options_text(&o, MR_OPTION_SAVE), "./-");
+    mr_options_deinit(&o);
     accept("inspect m.gguf --json=off", &o);
     assert_int_equal(mr_options_number(&o, MR_OPTION_JSON), 0);
     mr_options_deinit(&o);
@@ -176,6 +179,8 @@ static void test_wrong_usage(void **state) {
     refuse("generate m --temp", "--temp", "value");
     refuse("generate a b c", "\"c\"", "too many");
     refuse("generate m -hx", "-hx", "--help");
+    refuse("logits m --ids-file i -o -", "-o: - is neither standard input nor standard output", "./-");
+    refuse("plan m --facts=-", "--facts: - is neither", "/dev/stdin");
 }
 
 static void test_wrong_values(void **state) {

@@ -313,6 +313,18 @@ static void test_a_secret_of_a_file(void **state) {
     expect_fails(mr_secret_find(&s, &err), MR_E_INVALID, &err, "mode 640, so that others may use it; hint: chmod 600");
     assert_false(s.is_set);
     assert_int_equal(fchmod(fd, 0600), 0);
+    assert_int_equal(pwrite(fd, "\xEF\xBB\xBF", 3, 0), 3); /* a byte order mark, and CRLF at the end */
+    assert_int_equal(pwrite(fd, hex, 64, 3), 64);
+    assert_int_equal(pwrite(fd, "\r\n", 2, 67), 2);
+    expect_ok(mr_secret_find(&s, &err), &err);
+    assert_true(s.is_set && s.bytes[0] == 5 && s.bytes[31] == 36);
+    assert_int_equal(pwrite(fd,
+                            "\xFF\xFE"
+                            "0\0",
+                            4, 0),
+                     4);
+    expect_fails(mr_secret_find(&s, &err), MR_E_INVALID, &err, "is text in UTF-16; hint: save it as UTF-8");
+    assert_int_equal(pwrite(fd, hex, 64, 0), 64);
     assert_int_equal(ftruncate(fd, 63), 0);
     expect_fails(mr_secret_find(&s, &err), MR_E_INVALID, &err, "does not have 64 hexadecimal digits");
     close(fd);

@@ -37,6 +37,7 @@ static const bad_body bad[] = {
     {API_COMPLETIONS, "{\"prompt\": NaN}", NULL, NULL},
     {API_COMPLETIONS, "\xFF\xFE{\0}\0", NULL, NULL},
     {API_COMPLETIONS, "\xEF\xBB\xBF{\"prompt\": 5}", "prompt", "invalid_type"},
+    {API_COMPLETIONS, "\xEF\xBB\xBF", NULL, NULL},
     {API_COMPLETIONS, "{\"prompt\": 18446744073709551615}", "prompt", "invalid_type"},
     {API_COMPLETIONS, COMPLETION("\"seed\": 1e400"), "seed", "invalid_value"},
     {API_COMPLETIONS, "{\"prompt\": \"\xff\"}", NULL, NULL},
