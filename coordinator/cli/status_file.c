@@ -3,6 +3,7 @@
 #include "coordinator/cli/status_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,19 @@
 
 enum { HOST_BYTES = 256, LINE_BYTES = HOST_BYTES + 32 };
 
+/* Writes a line into a file, in one piece. A file that is there keeps its room until the line stands in it: a launcher
+ * makes one, so that the line can be written on a file system that has become full. */
+static bool write_whole(const char *path, const char *line) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    ssize_t n = (ssize_t)strlen(line), done = write(fd, line, (size_t)n);
+    if (done >= 0 && done < n)
+        errno = ENOSPC;
+    bool written = done == n && ftruncate(fd, n) == 0;
+    return close(fd) == 0 && written;
+}
+
 /* Writes a line into the file whose name is the value of the variable and the suffix. */
 static void write_line(const char *suffix, const char *line) {
     const char *base = getenv("MILLRACE_STATUS_FILE");
@@ -22,13 +36,9 @@ static void write_line(const char *suffix, const char *line) {
         return;
     bool fits = snprintf(path, sizeof path, "%s%s", base, suffix) < PATH_MAX &&
                 snprintf(part, sizeof part, "%s%s.part", base, suffix) < PATH_MAX;
-    FILE *f = fits ? fopen(part, "we") : NULL;
     if (!fits)
         errno = ENAMETOOLONG;
-    bool written = f && fputs(line, f) >= 0;
-    if (f && fclose(f) != 0)
-        written = false;
-    if (!written || rename(part, path) != 0)
+    if (!fits || !write_whole(part, line) || rename(part, path) != 0)
         mr_output_warning("%.160s%s cannot be written: %s", base, suffix, strerror(errno));
 }
 

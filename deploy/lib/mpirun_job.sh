@@ -237,14 +237,37 @@ find_status() {
     if [[ $recovery == yes || $caught || $asked_ms != 0 || ($status == 0 && $started == yes) ]]; then
         [[ $recovery == no ]] || status=1
         status=${answer:-$((status ? status : 1))}
-        [[ $caught || ! $noted =~ ' signal-'([0-9]+) ]] || status=$((128 + BASH_REMATCH[1]))
     fi
+    # Of a job that it was slow to end, mpirun has returned no status.
+    [[ $recovery == yes || $caught || ! $noted =~ ' signal='([0-9]+) ]] || status=$((128 + BASH_REMATCH[1]))
+}
+
+# Reserves room for the two files of rank 0, so that it can write them when the file system has become full. Those of
+# an earlier job are the room for the next one.
+reserve_files() {
+    local file
+    for file in "$folder"/status{.pid,}; do
+        [[ ! -e $file ]] || mv -f "$file" "$file.part" || return 1
+        [[ -s $file.part ]] || printf '%512s' '' >"$file.part" || return 1
+    done
+    rm -f "$folder/status.ending"
+} 2>/dev/null
+
+# Sets folder. Where TMPDIR has no room for a file, it is in memory: rank 0 finds it there if it runs on this host.
+make_folder() {
+    local parent
+    for parent in "${TMPDIR:-/tmp}" /dev/shm; do
+        folder=$(mktemp -d "$parent/millrace-mpirun-XXXXXX" 2>/dev/null) || continue
+        trap 'rm -rf "$folder"' EXIT
+        ! reserve_files || return 0
+        rm -rf "$folder"
+    done
+    die "no file can be written in ${TMPDIR:-/tmp}, nor in /dev/shm" "is there room? TMPDIR names another folder"
 }
 
 # Once, before the first job. A signal that comes between two jobs counts for the second one.
 prepare_job() {
-    folder=$(mktemp -d "${TMPDIR:-/tmp}/millrace-mpirun-XXXXXX")
-    trap 'rm -rf "$folder"' EXIT
+    make_folder
     export MILLRACE_STATUS_FILE=$folder/status
     trap '' PIPE # the reader of standard error may go away
     caught='' mpirun=''
@@ -257,7 +280,7 @@ prepare_job() {
 # Sets status.
 run_job() {
     status=0
-    rm -f "$folder"/*
+    reserve_files || true # rank 0 warns where it cannot write
     rank_0='' job_id='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))

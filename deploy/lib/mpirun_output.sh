@@ -19,7 +19,7 @@ open_streams() {
 #   leaves  a rank has left rank 0
 #   error   an error of millrace has passed
 #   banner  a banner of mpirun has passed
-#   signal-N  mpirun has said that signal N ended the first rank that failed; without recovery
+#   signal=N  mpirun has said that signal N has ended the first rank that failed
 has_note() {
     [[ $noted == *" $1 "* ]]
 }
@@ -39,10 +39,9 @@ pass() {
 # Handles the lines of a banner.
 filter_banner() {
     local of_mpirun='exited on signal|has been aborted|to be terminated' of_status='non-zero (exit code|status)'
-    if [[ $recovery == no && $1 =~ $of_mpirun ]]; then # with recovery, a lost rank need not be the end
-        [[ ! $1 =~ 'exited on signal '([0-9]+) ]] || note "signal-${BASH_REMATCH[1]}"
-        note ends
-    fi
+    local of_signal=' exited on signal ([0-9]+)'
+    [[ $recovery == yes || ! $1 =~ $of_mpirun ]] || note ends # with recovery, a lost rank need not be the end
+    [[ ! $1 =~ $of_signal ]] || note "signal=${BASH_REMATCH[1]}"
     [[ ! $1 =~ $of_status || $last != millrace* ]] || return 0
     note banner
     pass "$1"

@@ -4,6 +4,7 @@
 in place of millrace. Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
 import signal
+import subprocess
 import sys
 import unittest
 
@@ -107,6 +108,72 @@ class Reader(Case):
             self.assertEqual((status, found["choices"]), (200, wanted["choices"]))
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.status_of(job), 0)
+
+
+class Temporary(Case):
+    """TMPDIR has no room, in a mount namespace of the job."""
+
+    @classmethod
+    def setUpClass(cls):
+        if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False,
+                          stderr=subprocess.DEVNULL).returncode != 0:
+            raise unittest.SkipTest("mounts need root")
+        super().setUpClass()
+
+    def start_in_tmpfs(self, full, *args, **kwargs):
+        """A job of the real program whose TMPDIR is full from the start, or has 64 MiB."""
+        place = os.path.join(self.folder, "tmp")
+        os.makedirs(place, exist_ok=True)
+        script = 'mount -t tmpfs -o size=64m none "$TMPDIR" || exit 99\n'
+        script += 'head -c 64M /dev/zero >"$TMPDIR/fill"\n' if full else ""
+        job = self.start(None, *args, env={"TMPDIR": place}, launcher=["unshare", "-m", "sh", "-c",
+                         script + 'exec "$0" "$@"', WRAPPER], **kwargs)
+        self.addCleanup(job.left, 0)  # where a test fails
+        self.place = "/proc/%d/root%s" % (job.process.pid, place)
+        return job
+
+    def fill(self):
+        fd = os.open(os.path.join(self.place, "fill"), os.O_WRONLY | os.O_CREAT)
+        with self.assertRaises(OSError):
+            while True:
+                os.write(fd, bytes(4096))
+        os.close(fd)
+
+    def check_end(self, job, status):
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, done.left), (status, []), str(done))
+        self.assertNotIn(b"No space", done.stderr, str(done))
+        return done
+
+    def test_full_at_the_start(self):
+        """A job runs, and its status is that of rank 0."""
+        short = ["generate", "--demo", "-p", "x", "-n", "3", "--log-level", "warn"]
+        for recovery in ["--no-recovery"], ["--recovery"]:
+            done = self.check_end(self.start_in_tmpfs(True, *recovery, "-n", "2", *short), 0)
+            self.assertEqual(done.stderr, b"", str(done))
+        self.check_end(self.start_in_tmpfs(True, "--recovery", "-n", "2", "generate", "/nowhere.gguf", "-p", "x"), 1)
+
+    def test_lost_rank(self):
+        """It becomes full, and a rank is killed: the status is as always, and a line names the rank."""
+        for full in True, False:
+            port = free_port()
+            job = self.start_in_tmpfs(full, "--no-recovery", "-n", "2", "serve", "--demo", "--port", str(port))
+            wait_until_ready(port)
+            if not full:
+                self.fill()
+            kill(job.rank_pid(1))
+            self.assertIn(b"millrace: error: rank 1 on ", self.check_end(job, 137).stderr)
+
+    def test_server(self):
+        """It becomes full while a server runs, which loses a rank, goes on, and ends in order."""
+        port = free_port()
+        job = self.start_in_tmpfs(False, "-n", "3", "serve", "--demo", "--port", str(port))
+        wait_until_ready(port)
+        self.fill()
+        kill(job.rank_pid(1))
+        self.assertEqual(ask(port, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 8})[0], 200)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertIn(b"the others take over its layers", self.check_end(job, 0).stderr)
 
 
 if __name__ == "__main__":
