@@ -274,13 +274,14 @@ prepare_job() {
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)
-    find_hosts
+    looks_up=yes
 }
 
 # Sets status.
 run_job() {
     status=0
     reserve_files || true # rank 0 warns where it cannot write
+    read_hosts
     rank_0='' job_id='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))

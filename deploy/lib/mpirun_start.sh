@@ -17,26 +17,6 @@ find_start_limit() {
     [[ $start_limit_s =~ ^[1-9][0-9]{0,4}$ ]] || start_limit_s=60 # millrace refuses it
 }
 
-# Sets hosts: the names in options, or in what a batch system says.
-find_hosts() {
-    local i option files=() more
-    hosts=()
-    for ((i = 0; i + 1 < ${#given[@]}; i++)); do
-        option=${given[i]#-}
-        case ${option#-} in
-        hostfile | machinefile | default-hostfile) files+=("${given[i + 1]}") ;;
-        host | H) IFS=, read -r -a more <<<"${given[i + 1]}" && hosts+=("${more[@]%%:*}") ;;
-        esac
-    done
-    ((${#hosts[@]} == 0)) || return 0
-    if ((${#files[@]} == 0)) && [[ ${SLURM_JOB_NODELIST:-} ]]; then
-        mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST" 2>/dev/null)
-    else
-        ((${#files[@]})) || files=("${PBS_NODEFILE:-/dev/null}")
-        mapfile -t hosts < <(sed -E 's/#.*//; s/^\s+//; s/(\s|:).*//; /^$/d' "${files[@]}" 2>/dev/null | sort -u)
-    fi
-}
-
 # Prints the addresses from which mpirun has connections: its daemons call it back.
 peers() {
     local remote state inode sockets
@@ -44,9 +24,36 @@ peers() {
     while read -r _ _ remote state _ _ _ _ _ inode _; do
         [[ $state == 01 && $sockets == *"[$inode]"* ]] || continue
         remote=${remote%:*}
-        remote=${remote: -8}
-        printf '%d.%d.%d.%d\n' "0x${remote:6:2}" "0x${remote:4:2}" "0x${remote:2:2}" "0x${remote:0:2}"
-    done 2>/dev/null < <(cat "/proc/$mpirun/net/tcp" "/proc/$mpirun/net/tcp6") | grep -v '^127\.' | sort -u
+        if ((${#remote} == 8)) || [[ $remote == 0000000000000000FFFF0000* ]]; then
+            remote=${remote: -8}
+            printf '%d.%d.%d.%d\n' "0x${remote:6:2}" "0x${remote:4:2}" "0x${remote:2:2}" "0x${remote:0:2}"
+        else
+            remote=$(sed -E 's/(..)(..)(..)(..)/\4\3\2\1/g' <<<"${remote,,}") # words of 4 bytes, little-endian
+            printf '%s\n' "$remote"
+        fi
+    done 2>/dev/null < <(cat "/proc/$mpirun/net/tcp" "/proc/$mpirun/net/tcp6") |
+        grep -v -e '^127\.' -e '^0*1$' | sort -u
+}
+
+# An IPv6 address as 32 hexadecimal digits; other words as they are.
+spell_out() {
+    local groups sides=() side i
+    if [[ $1 != *:* ]]; then
+        printf '%s' "$1"
+        return 0
+    fi
+    for side in "${1%%::*}" "${1#*::}"; do
+        IFS=: read -r -a groups <<<"${side%%%*}"
+        side=''
+        for i in "${groups[@]}"; do
+            printf -v i '%04x' "0x0${i:-0}"
+            side+=$i
+        done
+        sides+=("$side")
+    done
+    [[ $1 == *::* ]] || sides[1]=''
+    printf -v side '%*s' $((32 - ${#sides[0]} - ${#sides[1]})) ''
+    printf '%s' "${sides[0]}${side// /0}${sides[1]}"
 }
 
 # Sets waiting to the hosts from which mpirun has no connection; to none where as many have come from other addresses
@@ -54,13 +61,13 @@ peers() {
 find_waiting() {
     local host address found_peers here n_others=0 where
     mapfile -t found_peers < <(peers)
-    here=" $(hostname) $(hostname -I 2>/dev/null) 127.0.0.1 127.0.1.1 "
+    here=" $(hostname) $(hostname -I 2>/dev/null) 127.0.0.1 127.0.1.1 ::1 "
     waiting=()
     for host in "${hosts[@]}"; do
         where=other
-        for address in "$host" $(getent ahostsv4 "$host" | cut -d ' ' -f 1 | sort -u); do
+        for address in "$host" $(getent ahosts "$host" | cut -d ' ' -f 1 | sort -u); do
             [[ $here != *" $address "* ]] || where=here
-            [[ $where != other || " ${found_peers[*]} " != *" $address "* ]] || where=connected
+            [[ $where != other || " ${found_peers[*]} " != *" $(spell_out "$address") "* ]] || where=connected
         done
         [[ $where == here ]] || n_others=$((n_others + 1))
         [[ $where != other ]] || waiting+=("$host")

@@ -1,0 +1,107 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
+# deploy/lib/mpirun_arguments.sh - takes the command line apart: the options of this script, those of mpirun with their
+# values, and the command of millrace.
+# SPDX-License-Identifier: Apache-2.0
+
+# Options of mpirun, of Open MPI 4 and 5, with one value and with two. Their values are no commands.
+ONE_VALUE=' c n np N npernode npersocket ppr H host add-host hostfile add-hostfile machinefile default-hostfile rf
+rankfile map-by rank-by bind-to cpu-set cpu-list cpus-per-proc cpus-per-rank x wd wdir path prefix app-pmix-prefix
+preload-files am tune app stdin output output-filename xml-file xterm display timeout spawn-timeout report-events
+report-pid report-uri debugger cf cartofile launch-agent personality hnp ompi-server max-vm-size max-restarts
+runtime-options pset '
+TWO_VALUES=' mca gmca omca gomca prtemca gprtemca pmixmca gpmixmca '
+
+is_command() {
+    [[ $1 =~ ^[a-z]+$ ]] || return 1
+    find_program
+    "$program" "$1" --help >/dev/null 2>&1
+}
+
+# has_values NAME LIST: whether the list names the option.
+has_values() {
+    [[ " ${2//$'\n'/ } " == *" $1 "* ]]
+}
+
+# note_option AT NAME [VALUE ...]: what an option of mpirun decides. AT is the place of its last value in given.
+note_option() {
+    local value
+    case $2 in
+    n | np | c) chosen_count=yes ;;
+    N | npernode | pernode | npersocket | ppr) chosen_count=yes chosen_map=yes ;;
+    map-by | rank-by | byslot | bynode) chosen_map=yes ;;
+    rf | rankfile | cpus-per-proc | cpus-per-rank) chosen_map=yes chosen_binding=yes ;;
+    bind-to* | cpu-set | cpu-list) chosen_binding=yes ;;
+    oversubscribe | nooversubscribe) chosen_load=yes ;;
+    esac
+    case "$2 ${3:-}" in
+    'rf '* | 'rankfile '*) rank_files_at+=("$1") ;;
+    'hostfile '* | 'machinefile '* | 'default-hostfile '* | *'mca '*_default_hostfile) host_files_at+=("$1") ;;
+    'H '* | 'host '*) host_lists_at+=("$1") ;;
+    *'mca hwloc_base_binding_policy') chosen_binding=yes ;;
+    esac
+    # A value of --map-by may say more: ppr:2:node:pe=4:nooversubscribe.
+    for value in "${@:3}"; do
+        case ${value,,} in *ppr:*) chosen_count=yes ;; esac
+        case ${value,,} in *:pe=*) chosen_binding=yes ;; esac
+        case ${value,,} in *:*oversubscribe*) chosen_load=yes ;; esac
+    done
+}
+
+# take_option WORD ...: adds the first word to given, and its values; --NAME=VALUE as two words, because Open MPI 4 does
+# not know this form. Sets n_taken.
+take_option() {
+    local name=${1#-} words=("$1") n=0
+    n_taken=1
+    name=${name#-}
+    if [[ $1 == -*=* ]] && has_values "${name%%=*}" "$ONE_VALUE"; then
+        words=("${1%%=*}" "${1#*=}")
+        name=${name%%=*}
+    elif [[ $1 == -* ]]; then
+        ! has_values "$name" "$ONE_VALUE" || n=1
+        ! has_values "$name" "$TWO_VALUES" || n=2
+        words=("${@:1:n + 1}")
+        n_taken=${#words[@]}
+    fi
+    given+=("${words[@]}")
+    [[ $1 != -* ]] || note_option $((${#given[@]} - 1)) "$name" "${words[@]:1}"
+}
+
+# The host file that a variable names is as one that an option names, so that it is checked as well.
+take_variables() {
+    local name
+    for name in OMPI_MCA_orte_default_hostfile PRTE_MCA_prte_default_hostfile; do
+        [[ ! ${!name:-} || " ${given[*]} " == *' --default-hostfile '* ]] || take_option --default-hostfile "${!name}"
+    done
+}
+
+# split ARGUMENT ...: sets given, the options of mpirun, and command, the rest; chosen_... says what the options decide,
+# and ..._at where in given files and lists of hosts stand.
+split() {
+    local n_taken
+    given=() recovery='' restarts='' chosen_count=no chosen_map=no chosen_binding=no chosen_load=no
+    rank_files_at=() host_files_at=() host_lists_at=()
+    while (($#)); do
+        case $1 in
+        --) shift && break ;;
+        --help) usage && exit 0 ;;
+        --recovery) recovery=yes && shift && continue ;;
+        --no-recovery) recovery=no && shift && continue ;;
+        --restarts) restarts=${2:-nothing} && shift "$(($# > 1 ? 2 : 1))" && continue ;;
+        --restarts=*) restarts=${1#*=} && shift && continue ;;
+        -*) ;;
+        millrace) shift && break ;;
+        */millrace) program=$1 && shift && break ;;
+        *) if is_command "$1"; then break; fi ;;
+        esac
+        take_option "$@"
+        shift "$n_taken"
+    done
+    take_variables
+    command=("$@")
+    ((${#command[@]})) || die "no command of millrace is given" "--help says how"
+    case ${command[0]} in
+    serve | batch) recovery=${recovery:-yes} ;;
+    esac
+    recovery=${recovery:-no}
+    choose_restarts
+}

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""deploy/millrace-mpirun reads host files and lists of hosts before mpirun does. A script stands in for mpirun and
+prints what it gets; other scripts answer for the name service and for ssh. Argument: the class of tests to run."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from hosts import run_tests  # noqa: E402 (after the path)
+
+DEPLOY = os.path.join(HERE, "..", "..", "deploy")
+WRAPPER = os.path.join(DEPLOY, "millrace-mpirun")
+LIMIT_S = 60
+
+# Prints lists of hosts, and a host file with its option and its name.
+MPIRUN = """#!/bin/sh
+[ "$1" != --version ] || { echo "mpirun (Open MPI) ${FAKE_VERSION:-4.1.4}"; exit 0; }
+while [ $# -gt 0 ]; do
+    case $1 in
+    -x | -n) shift ;;
+    --mca) shift 2 ;;
+    -*hostfile | -*machinefile | -rf) option=$1 file=$2; shift ;;
+    -H | -*host) echo "$1 $2"; shift ;;
+    esac
+    shift
+done
+[ -z "$option" ] || { echo "$option"; cat "$file"; echo "[$(basename "$file")]"; }
+"""
+GETENT = """#!/bin/sh
+case " $FAKE_KNOWN node1 node2 localhost 10.0.0.1 n c host " in *" $2 "*) echo "10.0.0.1 $2" ;; *) exit 2 ;; esac
+"""
+SSH = """#!/bin/sh
+[ "$1" = -G ] || exit 255
+case $2 in
+alias) echo "hostname node2" ;;
+behind) echo "hostname behind"; echo "proxyjump gate" ;;
+*) echo "hostname ${2#*@}" ;;
+esac
+"""
+PROGRAM = """#!/bin/sh
+[ "$1 $2" = "generate --help" ]
+"""
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="millrace-mpi-")
+        for name, text in (("mpirun", MPIRUN), ("getent", GETENT), ("ssh", SSH), ("millrace", PROGRAM)):
+            cls.script(name, text)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    @classmethod
+    def script(cls, name, text):
+        path = os.path.join(cls.folder, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+
+    def write(self, content, name="hosts"):
+        with open(os.path.join(self.folder, name), "wb") as f:
+            f.write(content if isinstance(content, bytes) else content.encode())
+
+    def run_wrapper(self, *args, env=None, **kwargs):
+        """Of the wrapper in a folder with a host file: exit status, standard output and standard error."""
+        environment = {k: v for k, v in os.environ.items()
+                       if not k.startswith(("MILLRACE_", "OMPI_", "PRTE_", "SLURM_", "PBS_"))}
+        environment.update({"PATH": self.folder + ":" + os.environ["PATH"], "TMPDIR": self.folder, "LC_ALL": "C.UTF-8",
+                            "MILLRACE_BIN": os.path.join(self.folder, "millrace"), **(env or {})})
+        done = subprocess.run([WRAPPER, *args, "generate"], cwd=self.folder, env=environment, timeout=LIMIT_S,
+                              check=False, stdin=subprocess.DEVNULL, capture_output=True, **kwargs)
+        left = [name for name in os.listdir(self.folder) if name.startswith("millrace-mpirun-")]
+        self.assertEqual(left, [], done)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def expect_taken(self, *args, **kwargs):
+        """The lines that mpirun prints."""
+        status, out, errors = self.run_wrapper(*args, **kwargs)
+        self.assertEqual((status, errors), (0, ""), (args, out))
+        return out.splitlines()
+
+    def expect_refused(self, args, begin, *words, **kwargs):
+        """One error, which begins so, and a hint; mpirun does not run."""
+        status, out, errors = self.run_wrapper(*args, **kwargs)
+        lines = errors.splitlines()
+        self.assertEqual((status, out, len(lines)), (2, "", 2), (args, errors))
+        self.assertTrue(lines[0].startswith("millrace-mpirun: error: " + begin), errors)
+        self.assertTrue(lines[1].startswith("hint: "), errors)
+        for word in words:
+            self.assertIn(word, errors)
+
+    def expect_file_refused(self, content, begin, *words, **kwargs):
+        self.write(content)
+        self.expect_refused(("--hostfile", "hosts"), begin, *words, **kwargs)
+
+
+class Files(Case):
+    def test_right_files_stay(self):
+        """mpirun gets the file itself."""
+        for content in ("node1\nnode2 slots=4\n", "node1 slots = 2 max_slots=4 # two\n\n\t node2\n", "node1\nnode1\n",
+                        "// one\n/* node7\nnode8 */\nnode1 // end\nnode2 /* 9\n node9 */\n", "10.0.0.1\n", "node1",
+                        "root@node1 username=root\n", "+n0 slots=1\n+e\n", "# m\u00fcll \u2603\nnode1\n"):
+            self.write(content)
+            got = self.expect_taken("--hostfile", "hosts")
+            end = "[hosts]"
+            if not content.endswith("\n"):
+                end = "[.hosts-1]"
+                content += "\n"
+            self.assertEqual("\n".join(got), "--hostfile\n" + content + end)
+
+    def test_what_editors_write(self):
+        """mpirun gets a clean copy."""
+        for content in (b"node1\r\nnode2 slots=2\r\n", b"\xef\xbb\xbfnode1\nnode2 slots=2\n",
+                        b"\xef\xbb\xbfnode1\r\nnode2 slots=2", b"node1\rnode2 slots=2\r",
+                        b"node1\nnode2\xc2\xa0slots=2\n", b"node1\nnode2 slots=2"):
+            self.write(content)
+            self.assertEqual(self.expect_taken("--hostfile", "hosts"),
+                             ["--hostfile", "node1", "node2 slots=2", "[.hosts-1]"])
+        self.write("node1\n# end")  # mpirun reads no comment without an end of its line
+        self.assertEqual(self.expect_taken("--hostfile", "hosts"), ["--hostfile", "node1", "# end", "[.hosts-1]"])
+
+    def test_each_option(self):
+        self.write("node1\r\n", "ho sts")
+        for option in "--hostfile", "-hostfile", "--machinefile", "-machinefile", "--default-hostfile":
+            for args in (option, "ho sts"), (option + "=ho sts",):
+                self.assertEqual(self.expect_taken(*args), [option, "node1", "[.hosts-1]"])
+        self.write("nowhere\n", "ho sts")
+        for args in (("-machinefile=ho sts",), ("--mca", "orte_default_hostfile", "ho sts")):
+            self.expect_refused(args, "ho sts:1: 'nowhere' ")
+        self.expect_refused((), "ho sts:1: 'nowhere' ", env={"OMPI_MCA_orte_default_hostfile": "ho sts"})
+        # A value that looks like an option of hosts is none.
+        self.assertEqual(self.expect_taken("-x", "hostfile", "-n", "2", "--mca", "x", "host"), [])
+        self.write("rank 0=node1 slot=0\r\n")
+        self.assertEqual(self.expect_taken("-rf", "hosts"), ["-rf", "rank 0=node1 slot=0", "[.hosts-1]"])
+
+    def test_what_is_read_once(self):
+        """Such as a pipe. mpirun gets a copy."""
+        reader, writer = os.pipe()
+        os.write(writer, b"node1\r\n")
+        os.close(writer)
+        got = self.expect_taken("--hostfile", "/dev/fd/%d" % reader, pass_fds=(reader,))
+        os.close(reader)
+        self.assertEqual(got, ["--hostfile", "node1", "[.hosts-1]"])
+
+    def test_no_room_for_a_copy(self):
+        """As where TMPDIR is full: here no file may have a byte."""
+        limit = ["prlimit", "--fsize=0"]
+        if not shutil.which(limit[0]):
+            self.skipTest("there is no prlimit")
+        self.write("node1\r\n")
+        bash = "exec 2>&1; trap '' XFSZ; exec %s \"$@\"" % " ".join(limit)
+        done = subprocess.run(["bash", "-c", bash, "x", WRAPPER, "--hostfile", "hosts", "generate"], cwd=self.folder,
+                              stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=False,
+                              env={**os.environ, "PATH": self.folder + ":" + os.environ["PATH"], "TMPDIR": self.folder,
+                                   "MILLRACE_BIN": os.path.join(self.folder, "millrace")})
+        text = done.stdout.decode()
+        self.assertEqual(done.returncode, 2, text)
+        for words in "millrace-mpirun: error: hosts: ", "no room", "hint: sed -i", "TMPDIR":
+            self.assertIn(words, text)
+
+    def test_no_host_file(self):
+        self.expect_refused(("--hostfile", "nofile"), "nofile: ", "No such file")
+        self.expect_refused(("--hostfile", "/"), "/: ", "folder")
+        for content in "", "# none\n", "\r\n\r\n", b"\xef\xbb\xbf", "/* node1\n":
+            self.expect_file_refused(content, "hosts: this host file names no host")
+        self.expect_file_refused("node1\n".encode("utf-16"), "hosts: this host file is UTF-16", "iconv")
+        self.expect_file_refused("node1\n".encode("utf-32-be"), "hosts: ", "zero bytes")
+        self.expect_file_refused(b"#" * 1048577, "hosts: this is no host file", "1048576 bytes")
+
+
+class Names(Case):
+    def test_forms_of_others(self):
+        """By file, line, word and remedy."""
+        for line, word, remedy in (
+                ("node1:4", "node1:4", "node1 slots=4"), ("node1:x", "node1:x", "node1 slots=4"),
+                ("node1 slots 4", "slots", "slots=4"), ("node1 4", "4", "slots=4"), ("4", "4", "one a line"),
+                ("node1, node2", "node1,", "one a line"), ("node1,node2", "node1,node2", "one a line"),
+                ("node[1-4]", "node[1-4]", "scontrol show hostnames"), ("node1 node2", "node2", "one host a line"),
+                ("node1 SLOTS=4", "SLOTS", "slots=4"), ("node1 cpus=4", "cpus", "slots=4"),
+                ("node1 user=me", "user", "username=me"), ("node1 port=22", "port", "ssh"),
+                ("node1 slots=four", "slots=four", "slots=4"), ("node1 slots=", "slots=", "slots=4"),
+                ("node1 slots=-1", "slots=-1", "slots=4"), ("node1 slots=2.5", "slots=2.5", "slots=4"),
+                ("node1 slots=4 max_slots=2", "2", "larger"), ("[::1]", "[::1]", "/etc/hosts"),
+                ("fe80::1%eth0", "fe80::1%eth0", "/etc/hosts"), ("2001:db8::7", "2001:db8::7", "/etc/hosts"),
+                ('"node1"', '"node1"', "alone"), ("-oX", "-oX", "one a line"), ("me@", "me@", "one a line"),
+                ("a@b@c", "a@b@c", "one a line"), ("n\u00f6de", "n\u00f6de", "one a line"),
+                ("10.0.0", "10.0.0", "10.0.0.1"), ("my_node", "my_node", "Open MPI 5"), ("no\x1bde", "no?de", "one a line")):
+            self.expect_file_refused("# first\n\nnode1\n%s\n" % line, "hosts:4: '%s' " % word, remedy)
+
+    def test_open_mpi_5(self):
+        env = {"FAKE_VERSION": "5.0.11", "FAKE_KNOWN": "my_node 2001:db8::7"}
+        self.write("my_node\n2001:db8::7 port=22\n")
+        self.assertEqual(self.expect_taken("--hostfile", "hosts", env=env)[-1], "[hosts]")
+        self.expect_file_refused("[2001:db8::7]\n", "hosts:1: '[2001:db8::7]' ", env=env)
+
+    def test_unknown_names(self):
+        for name in "nosuch", "me@nosuch", "10.0.0.256":
+            self.expect_file_refused("node1\r\n%s slots=2\r\n" % name, "hosts:2: '%s' is no host" % name, "getent")
+        # ssh knows a name or a way for these, other agents know names of their own, and slurm the names of its hosts.
+        self.write("alias\nbehind\n")
+        self.expect_taken("--hostfile", "hosts")
+        self.write("nosuch\n")
+        self.expect_taken("--hostfile", "hosts", "--mca", "plm_rsh_agent", "agent")
+        for name in "OMPI_MCA_plm_rsh_agent", "SLURM_JOB_ID":
+            self.expect_taken("--hostfile", "hosts", env={name: "1"})
+
+    def test_lists(self):
+        for words in "node1,node2:2", "node1,,node2,", "node1:*,localhost", "alias", "+n1,+e:2":
+            for option in "--host", "-host", "-H":
+                self.assertEqual(self.expect_taken(option, words), [option + " " + words])
+        for word, *words in (("nosuch", "getent"), ("node1:x", "node1:4"), ("node[1-3,5]", "scontrol"),
+                             ("[::1]", "/etc/hosts"), ("me@node1", "ssh"), ("node1 slots=2", "node1:4"), ("4", "number")):
+            self.expect_refused(("--host", "node1," + word), "--host: '%s' " % word, *words)
+            self.expect_refused(("--host=" + word,), "--host: '%s' " % word, *words)
+        self.expect_refused(("-H", ","), "-H names no host")
+
+    def test_names_like_options(self):
+        """A host may have the name of an option of mpirun, or of a command."""
+        for name in "n", "c", "host":
+            self.assertEqual(self.expect_taken("--host", name), ["--host " + name])
+        self.assertEqual(self.expect_taken("--host", "generate", env={"FAKE_KNOWN": "generate"}), ["--host generate"])
+
+    def test_ipv6_connections(self):
+        """mpirun's daemons may call over IPv6: the hosts from which there is a connection are found."""
+        script = """set -euo pipefail; . %s/lib/mpirun_start.sh; mpirun=1
+            getent() {
+                case $2 in a) echo 2001:db8::1:7 ;; b) echo fe80::1%%eth0 ;; c) echo 10.1.2.3 ;; d) echo ::2 ;; esac
+            }
+            hostname() { echo here; }
+            readlink() { echo 'socket:[11] socket:[12] socket:[13] socket:[14]'; }
+            row() { echo "0: 0:1 $1:1F90 $3 0:0 0:0 0 0 0 $2 1"; }
+            cat() {
+                row 0302010A 11 01; row 00000000000000000000000001000000 12 01
+                row B80D0120000000000000000007000100 13 01; row 000080FE000000000000000001000000 99 01
+                row 00000000000000000000000002000000 14 06; row 00000000000000000000000002000000 98 01
+            }
+            hosts=(a b c d); find_waiting; echo "${waiting[*]}"; peers""" % DEPLOY
+        done = subprocess.run(["bash", "-c", script], timeout=LIMIT_S, check=False, capture_output=True)
+        self.assertEqual((done.stdout.decode().splitlines(), done.stderr),
+                         (["b d", "10.1.2.3", "20010db8000000000000000000010007"], b""))
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests())
