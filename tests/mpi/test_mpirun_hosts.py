@@ -151,11 +151,11 @@ class Files(Case):
         self.assertEqual(got, ["--hostfile", "node1", "[.hosts-1]"])
 
     def test_no_room_for_a_copy(self):
-        """As where TMPDIR is full: here no file may have a byte."""
-        limit = ["prlimit", "--fsize=0"]
+        """As where TMPDIR is nearly full: here no file may have more than 1024 bytes."""
+        limit = ["prlimit", "--fsize=1024"]
         if not shutil.which(limit[0]):
             self.skipTest("there is no prlimit")
-        self.write("node1\r\n")
+        self.write("node1\r\n" + "# of the cluster\r\n" * 100)
         bash = "exec 2>&1; trap '' XFSZ; exec %s \"$@\"" % " ".join(limit)
         done = subprocess.run(["bash", "-c", bash, "x", WRAPPER, "--hostfile", "hosts", "generate"], cwd=self.folder,
                               stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=LIMIT_S, check=False,
