@@ -228,8 +228,9 @@ class Ends(unittest.TestCase):
             f.write(text)
         return path
 
-    def bad(self, words, *args):
-        done = subprocess.run([BIN, "serve", "--demo", *args], stderr=subprocess.PIPE, timeout=LIMIT_S, check=False)
+    def bad(self, words, *args, env=None):
+        done = subprocess.run([BIN, "serve", "--demo", *args], stderr=subprocess.PIPE, timeout=LIMIT_S, check=False,
+                              env={**os.environ, **(env or {})})
         self.assertEqual(done.returncode, 2, done.stderr)
         for word in words:
             self.assertIn(word, done.stderr.decode())
@@ -241,6 +242,9 @@ class Ends(unittest.TestCase):
         self.bad(["--api-key-file", "no key"], "--api-key-file", self.file("keys", "\n \n"))
         self.bad(["--api-key-file", "cannot be read"], "--api-key-file", "/nonexistent")
         self.bad(["--api-key"], "--api-key", "")
+        self.bad(["MILLRACE_API_KEY has no key"], "--host", "0.0.0.0", env={"MILLRACE_API_KEY": " \n"})
+        self.bad(["--api-key-file", "line 2", "a comment needs a line of its own"], "--api-key-file",
+                 self.file("keys", "alpha\nbeta # of Bea\n"))
         self.bad(["--host"], "--host", "no such host")
         self.bad(["--host [::]", "--insecure"], "--host", "[::]")
 
@@ -269,9 +273,10 @@ class Ends(unittest.TestCase):
             self.assertEqual((found, json.loads(answer)["error"]["type"]), (404, types[404]), answer)
 
     def test_keys_of_a_file(self):
-        path = self.file("keys", "# not a comment\nalpha\r\n\n  beta  \n")
-        with Serve("--api-key-file", path, "--stages", "1", env={"MILLRACE_API_KEY": "gamma"}) as server:
-            for key, status in (("alpha", 200), ("beta", 200), ("gamma", 200), ("delta", 401), ("", 401)):
+        path = self.file("keys", "\ufeff# keys of the team\nalpha\r\n\n  beta  \n")
+        with Serve("--api-key-file", path, "--stages", "1", env={"MILLRACE_API_KEY": "gamma,delta\n"}) as server:
+            for key, status in (("alpha", 200), ("beta", 200), ("gamma", 200), ("delta", 200), ("epsilon", 401), ("", 401),
+                                ("# keys of the team", 401), ("gamma,delta", 401)):
                 found = server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + key})[0]
                 self.assertEqual(found, status, key)
             for path in "/health", "/livez", "/readyz", "/version":

@@ -13,6 +13,7 @@
 #include "coordinator/serving/batch/batch_store.h"
 #include "coordinator/serving/http/http_server.h"
 #include "coordinator/serving/metrics/metrics.h"
+#include "coordinator/serving/server/serve_keys.h"
 #include "coordinator/serving/server/serve_stats.h"
 #include "coordinator/serving/server/session_api.h"
 #include "coordinator/serving/service/service.h"
@@ -109,8 +110,8 @@ extern const mr_http_call_ops serve_trace_call;
 
 typedef struct mr_serve_config {
     mr_http_config http;
-    const char **keys; /* [n_keys]: those of the options, then those of the file */
-    mr_text_buf key_file, tls_cert, tls_key;
+    serve_keys keys;
+    mr_text_buf tls_cert, tls_key;
 } mr_serve_config;
 
 MR_MUST_USE mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *err);

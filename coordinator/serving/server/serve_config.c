@@ -1,68 +1,25 @@
 /* coordinator/serving/server/serve_config.c - reads the options of `millrace serve` into the configuration of the HTTP
  * server: keys, certificates, origins and limits. On SIGHUP the files of keys and certificates are read again. */
 // SPDX-License-Identifier: Apache-2.0
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "coordinator/console/output.h"
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/serving/server/service_manager.h"
-#include "engine/base/mem.h"
 #include "engine/text/text_file.h"
 
-enum { MAX_FILE_BYTES = 1 << 20, PING_S = 5 };
+enum { MAX_PEM_BYTES = 1 << 20, PING_S = 5 };
 
-/* Reads a whole file of text that is not empty. option: names the file in errors. */
-static mr_status read_file(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
-    mr_status status = mr_text_file_read(path, MAX_FILE_BYTES, out, err);
+/* Reads a file with a certificate or a key. option: names the file in errors. */
+static mr_status read_pem(const char *option, const char *path, mr_text_buf *out, mr_err *err) {
+    mr_status status = mr_text_file_read(path, MAX_PEM_BYTES, out, err);
     if (status == MR_OK && out->len == 0)
         status = mr_err_set(err, MR_E_INVALID, "%.160s is empty", path);
     if (status == MR_OK)
         return MR_OK;
     err->status = status == MR_E_NO_MEMORY ? status : MR_E_INVALID; /* a wrong value of the option */
     return mr_err_prefix(err, "%s", option);
-}
-
-static mr_status add_key(mr_serve_config *c, const char *option, const char *key, mr_err *err) {
-    if (!*key)
-        return mr_err_set(err, MR_E_INVALID, "%s: the key is empty", option);
-    const char **keys = mr_realloc(c->keys, ((size_t)c->http.n_keys + 1) * sizeof *keys);
-    if (!keys)
-        return mr_err_set(err, MR_E_NO_MEMORY, "no memory for keys");
-    c->keys = keys;
-    c->keys[c->http.n_keys++] = key;
-    return MR_OK;
-}
-
-/* Reads one key from each line; ignores empty lines and white space around keys. */
-static mr_status add_key_file(mr_serve_config *c, const char *path, mr_err *err) {
-    int32_t before = c->http.n_keys;
-    mr_status status = read_file("--api-key-file", path, &c->key_file, err);
-    char *rest = c->key_file.data;
-    for (char *line; status == MR_OK && (line = strsep(&rest, "\r\n")) != NULL;) {
-        line += strspn(line, " \t");
-        size_t n = strlen(line);
-        while (n > 0 && (line[n - 1] == ' ' || line[n - 1] == '\t'))
-            line[--n] = 0;
-        if (n > 0)
-            status = add_key(c, "--api-key-file", line, err);
-    }
-    if (status == MR_OK && c->http.n_keys == before)
-        status = mr_err_set(err, MR_E_INVALID, "--api-key-file: %.160s has no key", path);
-    return status;
-}
-
-static mr_status read_keys(mr_serve_config *c, const mr_options *o, mr_err *err) {
-    const mr_option_value *given = &o->values[MR_OPTION_API_KEY];
-    const char *path = mr_options_text(o, MR_OPTION_API_KEY_FILE);
-    mr_status status = MR_OK;
-    for (int32_t i = 0; i < given->n && status == MR_OK; i++)
-        status = add_key(c, "--api-key", given->list[i], err);
-    if (status == MR_OK && path)
-        status = add_key_file(c, path, err);
-    c->http.keys = c->keys;
-    return status;
 }
 
 static mr_status read_tls(mr_serve_config *c, const mr_options *o, mr_err *err) {
@@ -72,9 +29,9 @@ static mr_status read_tls(mr_serve_config *c, const mr_options *o, mr_err *err) 
     if (!cert || !key)
         return mr_err_set(err, MR_E_INVALID, "%s alone is no TLS; hint: %s, too", cert ? "--tls-cert" : "--tls-key",
                           cert ? "--tls-key" : "--tls-cert");
-    mr_status status = read_file("--tls-cert", cert, &c->tls_cert, err);
+    mr_status status = read_pem("--tls-cert", cert, &c->tls_cert, err);
     if (status == MR_OK)
-        status = read_file("--tls-key", key, &c->tls_key, err);
+        status = read_pem("--tls-key", key, &c->tls_key, err);
     c->http.tls_cert = c->tls_cert.data;
     c->http.tls_key = c->tls_key.data;
     return status;
@@ -95,7 +52,9 @@ mr_status mr_serve_config_read(mr_serve_config *c, const mr_options *o, mr_err *
                                     .routes = serve_routes,
                                     .n_routes = serve_n_routes,
                                     .on_done = serve_count_request}};
-    mr_status status = read_keys(c, o, err);
+    mr_status status = serve_keys_read(&c->keys, o, err);
+    c->http.keys = c->keys.list;
+    c->http.n_keys = c->keys.n;
     return status == MR_OK ? read_tls(c, o, err) : status;
 }
 
@@ -129,13 +88,9 @@ void mr_serve_renew(mr_serve *s) {
 }
 
 void mr_serve_config_deinit(mr_serve_config *c) {
-    mr_free(c->keys);
-    /* Erases keys, so that they do not stay in freed memory. */
-    if (c->key_file.data)
-        explicit_bzero(c->key_file.data, c->key_file.cap);
+    serve_keys_deinit(&c->keys);
     if (c->tls_key.data)
-        explicit_bzero(c->tls_key.data, c->tls_key.cap);
-    mr_text_buf_deinit(&c->key_file);
+        explicit_bzero(c->tls_key.data, c->tls_key.cap); /* so that the key does not stay in freed memory */
     mr_text_buf_deinit(&c->tls_cert);
     mr_text_buf_deinit(&c->tls_key);
     *c = (mr_serve_config){0};
