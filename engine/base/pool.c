@@ -46,13 +46,16 @@ typedef struct pool_worker {
     mr_thread *thread;
     int thread_idx;
     int64_t crowded_until_ns; /* used by this thread alone */
+    atomic_int thread_id;     /* mr_thread_id of this thread; 0: it has not begun */
+    mr_thread_watch watch;    /* used by the caller alone */
 } pool_worker;
 
 /* Each member that several threads write has a cache line of its own. */
 struct mr_pool {
     int n_threads;
-    pool_worker *workers; /* [n_threads]; of the first one, the caller, only crowded_until_ns is used */
+    pool_worker *workers; /* [n_threads]; the first one is the caller and has no thread */
     int *cpu_ids;         /* [n_threads], or NULL */
+    const char *tasks;    /* the folder with the statistics of threads */
     bool caller_is_loose; /* the caller may run on all of cpu_ids, for jobs on one thread */
     /* The open group. The thread that opens the group writes these members before it raises left (release). Other
      * threads read them after a claim (acquire). */
@@ -210,6 +213,7 @@ static void worker_main(void *ctx) {
     pool_worker *w = ctx;
     mr_pool *pool = w->pool;
     mr_thread_set_denormals_flushed();
+    atomic_store_explicit(&w->thread_id, mr_thread_id(), memory_order_relaxed);
     if (pool->cpu_ids)
         (void)!mr_thread_pin(pool->cpu_ids[w->thread_idx], NULL);
     for (;;) {
@@ -303,6 +307,26 @@ void mr_pool_run_each(mr_pool *pool, mr_pool_fn fn, void *ctx) {
     mr_pool_run(pool, &(mr_pool_job){.n_groups = 1, .count = count_each, .run = run_one_each, .ctx = &e});
 }
 
+/* --- Waits for cores --------------------------------------------------------------------------------------------- */
+
+int64_t mr_pool_waited_ns(mr_pool *pool, int n_threads) {
+    int64_t longest_ns = -1;
+    bool all_known = true;
+    atomic_store_explicit(&pool->workers[0].thread_id, mr_thread_id(), memory_order_relaxed);
+    for (int i = 0; i < n_threads && i < pool->n_threads && i < MR_POOL_WATCHED; i++) {
+        pool_worker *w = &pool->workers[i];
+        int thread_id = atomic_load_explicit(&w->thread_id, memory_order_relaxed);
+        int64_t ns = thread_id ? mr_thread_watch_look(&w->watch, pool->tasks, thread_id) : -1;
+        all_known = all_known && ns >= 0;
+        longest_ns = ns > longest_ns ? ns : longest_ns;
+    }
+    return all_known ? longest_ns : -1;
+}
+
+void mr_pool_set_tasks(mr_pool *pool, const char *tasks) {
+    pool->tasks = tasks;
+}
+
 /* --- Life -------------------------------------------------------------------------------------------------------- */
 
 int mr_pool_n_threads(const mr_pool *pool) {
@@ -326,6 +350,7 @@ mr_status mr_pool_create(int n_threads, const int *cpu_ids, mr_pool **out_pool, 
     pool->n_threads = n_threads;
     pool->workers = workers;
     pool->cpu_ids = ids;
+    pool->tasks = MR_THREAD_TASKS;
     for (int i = 0; i < n_threads && ids; i++)
         ids[i] = cpu_ids[i];
     workers[0] = (pool_worker){.pool = pool};
@@ -350,6 +375,8 @@ void mr_pool_destroy(mr_pool *pool) {
     announce(pool, pool->n_threads);
     for (int i = 1; i < pool->n_threads; i++)
         mr_thread_join(pool->workers[i].thread);
+    for (int i = 0; i < pool->n_threads; i++)
+        mr_thread_watch_deinit(&pool->workers[i].watch);
     mr_free(pool->cpu_ids);
     mr_free(pool->workers);
     mr_free(pool);

@@ -2,7 +2,7 @@
  * A group begins when all tasks of the group before it are done, no matter which threads ran them. A thread that comes
  * late because it slept or lost its core delays the group only if it has claimed a task.
  * Owns:    n_threads - 1 threads; the caller of mr_pool_run is thread 0.
- * Threads: caller serialises mr_pool_run, mr_pool_run_each and mr_pool_destroy.
+ * Threads: caller serialises all functions but mr_pool_n_threads.
  * Errors:  only create can fail; a run allocates nothing. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_POOL_H
@@ -12,7 +12,7 @@
 
 #include "engine/base/status.h"
 
-enum { MR_POOL_MAX_THREADS = 1024 };
+enum { MR_POOL_MAX_THREADS = 1024, MR_POOL_WATCHED = 64 };
 
 typedef struct mr_pool mr_pool;
 
@@ -40,6 +40,14 @@ int mr_pool_n_threads(const mr_pool *pool);
 /* Runs all tasks and returns when they are done. The caller then sees all that the tasks wrote, and tasks of a group
  * see all that earlier groups wrote. The job may be on the caller's stack. */
 void mr_pool_run(mr_pool *pool, const mr_pool_job *job);
+
+/* Returns the longest time in nanoseconds that one of the first n_threads threads was ready to run and had no core,
+ * since the last question about that thread. Returns -1 where the system does not say, and for a new thread or caller.
+ * Of many threads only the first MR_POOL_WATCHED are asked, a microsecond each. The caller is the thread that calls
+ * mr_pool_run, between runs. */
+int64_t mr_pool_waited_ns(mr_pool *pool, int n_threads);
+/* For tests: another folder in place of MR_THREAD_TASKS (thread.h). It is borrowed. */
+void mr_pool_set_tasks(mr_pool *pool, const char *tasks);
 
 typedef void (*mr_pool_fn)(void *ctx, int thread_idx, int n_threads);
 /* For measurements: runs fn(ctx, i, n_threads) once on every thread, and begins when all threads are ready. */

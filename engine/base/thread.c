@@ -1,14 +1,17 @@
-/* engine/base/thread.c - threads, locks and condition variables over POSIX threads, binding to CPUs, and the mode that
- * flushes denormals. */
+/* engine/base/thread.c - threads, locks and condition variables over POSIX threads, binding to CPUs, the time that
+ * threads wait for a core, and the mode that flushes denormals. */
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__x86_64__) || defined(__i386__)
@@ -140,6 +143,44 @@ mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err) {
 
 mr_status mr_thread_pin(int cpu_id, mr_err *err) {
     return mr_thread_pin_any(&cpu_id, 1, err);
+}
+
+int32_t mr_thread_id(void) {
+    return (int32_t)syscall(SYS_gettid);
+}
+
+static void watch_open(mr_thread_watch *w, const char *tasks, int32_t thread_id) {
+    char path[256];
+    mr_thread_watch_deinit(w);
+    if ((size_t)snprintf(path, sizeof path, "%s/%" PRId32 "/schedstat", tasks, thread_id) >= sizeof path)
+        return;
+    w->fd = open(path, O_RDONLY | O_CLOEXEC);
+    w->thread_id = w->fd >= 0 ? thread_id : 0;
+}
+
+/* The file has three numbers: time on a core (ns), time of waiting for one (ns), and how often the thread got a core.
+ * A kernel that does not count writes three zeros. */
+int64_t mr_thread_watch_look(mr_thread_watch *w, const char *tasks, int32_t thread_id) {
+    bool is_first = w->thread_id != thread_id;
+    char text[80];
+    int64_t waited_ns = 0, n_turns = 0;
+    if (is_first)
+        watch_open(w, tasks, thread_id);
+    ssize_t n = w->thread_id ? pread(w->fd, text, sizeof text - 1, 0) : -1;
+    text[n > 0 ? n : 0] = 0;
+    if (sscanf(text, "%*s %" SCNd64 "%" SCNd64, &waited_ns, &n_turns) != 2 || n_turns <= 0) {
+        mr_thread_watch_deinit(w);
+        return -1;
+    }
+    int64_t since_ns = waited_ns - w->waited_ns;
+    w->waited_ns = waited_ns;
+    return is_first || since_ns < 0 ? -1 : since_ns;
+}
+
+void mr_thread_watch_deinit(mr_thread_watch *w) {
+    if (w->thread_id)
+        close(w->fd);
+    *w = (mr_thread_watch){0};
 }
 
 void mr_thread_set_denormals_flushed(void) {

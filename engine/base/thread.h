@@ -48,6 +48,25 @@ MR_MUST_USE mr_status mr_thread_pin(int cpu_id, mr_err *err);
 /* Lets the calling thread run on any of n CPU ids, and on no others. MR_E_INVALID: the system refuses it. */
 MR_MUST_USE mr_status mr_thread_pin_any(const int *cpu_ids, int n, mr_err *err);
 
+/* The folder with the statistics of the threads of this process. */
+#define MR_THREAD_TASKS "/proc/self/task"
+
+/* The number that the system has given to the calling thread. */
+int32_t mr_thread_id(void);
+
+/* Looks again and again how long a thread of this process waited for a core. {0} has not looked yet; deinit it. */
+typedef struct mr_thread_watch {
+    int32_t thread_id; /* of the thread that fd is about; 0: no file is open */
+    int fd;
+    int64_t waited_ns; /* since the thread began, at the last look */
+} mr_thread_watch;
+
+/* Returns the nanoseconds that the thread was ready to run and had no core, since the last look at the same thread.
+ * Returns -1 at the first look, and where the system does not say. tasks: MR_THREAD_TASKS; tests have a folder of their
+ * own. The file thread_id/schedstat stays open between looks. A look takes about a microsecond. Caller serialises. */
+int64_t mr_thread_watch_look(mr_thread_watch *watch, const char *tasks, int32_t thread_id);
+void mr_thread_watch_deinit(mr_thread_watch *watch);
+
 /* Makes the calling thread read and write float32 denormals as zero (FTZ and DAZ on x86, FZ on AArch64; elsewhere it
  * does nothing). This is part of the numerics contract: every thread that computes calls it. f16 denormals keep their
  * values. */

@@ -1,11 +1,16 @@
-/* The thread pool: every task runs once, groups run one after another, and sleeping threads are woken. */
+/* The thread pool: every task runs once, groups run one after another, sleeping threads are woken, and the pool says
+ * how long its threads waited for a core. */
 // SPDX-License-Identifier: Apache-2.0
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "engine/base/pool.h"
+#include "engine/base/thread.h"
 #include "tests/support/test.h"
 
 enum { MAX_THREADS = 8 };
@@ -178,6 +183,99 @@ static void test_bad_counts_and_failures(void **state) {
     mr_pool_destroy(NULL);
 }
 
+enum { MANY_THREADS = MR_POOL_WATCHED + 2 };
+
+/* The numbers of the threads, and a folder in place of the system's. */
+typedef struct waits {
+    mr_pool *pool;
+    int32_t ids[MANY_THREADS];
+    char tasks[64];
+    int64_t first, second; /* what another caller is told */
+} waits;
+
+static void note_id(void *ctx, int thread_idx, int n_threads) {
+    (void)n_threads;
+    ((waits *)ctx)->ids[thread_idx] = mr_thread_id();
+}
+
+static void put_wait(const waits *w, int32_t thread_id, long ns) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%d", w->tasks, (int)thread_id);
+    mkdir(path, 0700);
+    snprintf(path, sizeof path, "%s/%d/schedstat", w->tasks, (int)thread_id);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "5 %ld 6\n", ns);
+    fclose(f);
+}
+
+static void begin_waits(waits *w, int n_threads) {
+    *w = (waits){.tasks = "/tmp/mr_test_pool_XXXXXX"};
+    assert_non_null(mkdtemp(w->tasks));
+    assert_int_equal(mr_pool_create(n_threads, NULL, &w->pool, NULL), MR_OK);
+    mr_pool_run_each(w->pool, note_id, w);
+    mr_pool_set_tasks(w->pool, w->tasks);
+}
+
+static void end_waits(waits *w) {
+    char command[96];
+    mr_pool_destroy(w->pool);
+    snprintf(command, sizeof command, "rm -r '%s'", w->tasks);
+    assert_int_equal(system(command), 0);
+}
+
+static void ask_as_another_caller(void *ctx) {
+    waits *w = ctx;
+    put_wait(w, mr_thread_id(), 70);
+    w->first = mr_pool_waited_ns(w->pool, 1);
+    put_wait(w, mr_thread_id(), 75);
+    w->second = mr_pool_waited_ns(w->pool, 1);
+}
+
+static void test_the_longest_wait_for_a_core(void **state) {
+    (void)state;
+    waits w;
+    mr_thread *other = NULL;
+    begin_waits(&w, 3);
+    uint64_t n_allocs = mr_mem_get_stats().n_allocs;
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), -1); /* no files */
+    for (int i = 0; i < 3; i++)
+        put_wait(&w, w.ids[i], 1000 * i);
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), -1); /* the first question */
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), 0);
+    put_wait(&w, w.ids[0], 30);
+    put_wait(&w, w.ids[1], 1020);
+    put_wait(&w, w.ids[2], 2040);
+    assert_int_equal(mr_pool_waited_ns(w.pool, 2), 30);
+    assert_int_equal(mr_pool_waited_ns(w.pool, INT32_MAX), 40);
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), 0);
+    assert_int_equal(mr_mem_get_stats().n_allocs, n_allocs);
+    assert_int_equal(mr_thread_create("caller", 0, ask_as_another_caller, &w, &other, NULL), MR_OK);
+    mr_thread_join(other);
+    assert_int_equal(w.first, -1);
+    assert_int_equal(w.second, 5);
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), -1); /* this thread is the caller again */
+    put_wait(&w, w.ids[0], 37);
+    assert_int_equal(mr_pool_waited_ns(w.pool, 3), 7);
+    mr_pool_set_tasks(w.pool, MR_THREAD_TASKS);
+    mr_pool_run_each(w.pool, note_id, &w);
+    assert_true(mr_pool_waited_ns(w.pool, 3) >= -1); /* whatever the system says */
+    end_waits(&w);
+}
+
+/* Of many threads only the first are asked. */
+static void test_the_waits_of_many_threads(void **state) {
+    (void)state;
+    waits w;
+    begin_waits(&w, MANY_THREADS);
+    for (int i = 0; i < MR_POOL_WATCHED; i++)
+        put_wait(&w, w.ids[i], i);
+    assert_int_equal(mr_pool_waited_ns(w.pool, MANY_THREADS), -1);
+    put_wait(&w, w.ids[MR_POOL_WATCHED - 1], MR_POOL_WATCHED + 10);
+    assert_int_equal(mr_pool_waited_ns(w.pool, MANY_THREADS), 11);
+    end_waits(&w);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_thread_runs_once_for_each_run),
@@ -185,6 +283,8 @@ int main(void) {
         cmocka_unit_test(test_parked_threads_wake),
         cmocka_unit_test(test_denormals_are_flushed_in_all_threads),
         cmocka_unit_test(test_bad_counts_and_failures),
+        cmocka_unit_test(test_the_longest_wait_for_a_core),
+        cmocka_unit_test(test_the_waits_of_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
