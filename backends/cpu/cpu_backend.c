@@ -101,6 +101,10 @@ static const mr_backend_ops OPS = {
     .unpin = mr_host_unpin,
 };
 
+static int64_t waited_ns(void *ctx, int32_t n_threads) {
+    return mr_pool_waited_ns(((cpu_backend *)ctx)->pool, n_threads);
+}
+
 mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out, mr_err *err) {
     cpu_backend *be = mr_alloc(sizeof *be);
     if (!be)
@@ -110,7 +114,7 @@ mr_status mr_cpu_backend_create(const mr_cpu_options *options, mr_backend **out,
     be->kernels = mr_kernels_get(be->isa);
     be->n_threads = options->n_threads;
     be->adapts = options->adapts;
-    cpu_choice_past_init(&be->choices, be->n_threads);
+    cpu_choice_past_init(&be->choices, be->n_threads, waited_ns, be);
     mr_status status = mr_pool_create(options->n_threads, options->cpu_ids, &be->pool, err);
     if (status != MR_OK) {
         mr_free(be);

@@ -170,9 +170,10 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
     for (int32_t i = 0; i < p->n_cuts; i++)
         cpu_cut_make(p->be, p->cuts[i], run);
     p->run = run;
+    int32_t n_threads = p->be->adapts ? cpu_choice_next(&p->choice) : 0;
     int64_t start_ns = mr_clock_now_ns();
     mr_pool_run(p->be->pool, &(mr_pool_job){.n_groups = p->n_groups,
-                                            .n_threads = p->be->adapts ? cpu_choice_next(&p->choice) : 0,
+                                            .n_threads = n_threads,
                                             .count = count_tasks,
                                             .run = run_task,
                                             .progress = run->progress ? call_progress : NULL,
@@ -180,7 +181,8 @@ mr_status cpu_submit(mr_backend *be, mr_program *p, const mr_run *run, mr_fence 
     p->run = NULL;
     if (mr_run_is_stopped(run))
         return mr_err_set(err, MR_E_CANCELLED, "the run was stopped");
-    cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
+    if (p->be->adapts)
+        cpu_choice_note(&p->choice, mr_clock_now_ns() - start_ns);
     *out = mr_host_fence(be);
     return MR_OK;
 }

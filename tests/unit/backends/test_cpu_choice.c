@@ -1,5 +1,6 @@
-/* The choice of the number of threads from the times of a program's runs. There is no clock: each test sets how long
- * a run takes with a number of threads. */
+/* The choice of the number of threads from the times of a program's runs, and from the time that threads waited for a
+ * core. There is no clock: each test sets how long a run takes with a number of threads, and which part of it a thread
+ * waits. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 #include "tests/support/rng.h"
@@ -15,8 +16,28 @@ typedef struct machine {
     rng r;
     double slice_left_ns;
     double used_ns[MOST + 1]; /* time used by each number of threads */
+    int32_t n_used[MOST + 1]; /* runs on each number of threads */
     int32_t n_runs, n_changes;
+    /* The part of a run on n threads that a thread waits for a core. waits_ns: since the last question. */
+    double (*wait_share)(struct machine *m, int32_t n, double now_ns);
+    double waits_ns;
+    int32_t n_questions;
 } machine;
+
+static int64_t waited_ns(void *ctx, int32_t n_threads) {
+    machine *m = ctx;
+    (void)n_threads;
+    int64_t ns = (int64_t)m->waits_ns;
+    m->waits_ns = 0;
+    m->n_questions++;
+    return ns;
+}
+
+static int64_t waits_unknown(void *ctx, int32_t n_threads) {
+    ((machine *)ctx)->n_questions++;
+    (void)n_threads;
+    return -1;
+}
 
 /* Runs until the machine's time is end_ns, and returns the number of threads of the last run. */
 static int32_t run_until(machine *m, cpu_choice *c, double end_ns) {
@@ -26,9 +47,12 @@ static int32_t run_until(machine *m, cpu_choice *c, double end_ns) {
         n = cpu_choice_next(c);
         m->n_changes += before != 0 && n != before;
         double ns = m->run_ns(m, n, m->now_ns);
+        if (m->wait_share)
+            m->waits_ns += ns * m->wait_share(m, n, m->now_ns);
         cpu_choice_note(c, (int64_t)ns);
         m->now_ns += ns;
         m->used_ns[n] += ns;
+        m->n_used[n]++;
         m->n_runs++;
     }
     return n;
@@ -36,7 +60,7 @@ static int32_t run_until(machine *m, cpu_choice *c, double end_ns) {
 
 /* Of the first program of a backend with so many threads. */
 static void begin(cpu_choice *c, cpu_choice_past *past, int32_t most) {
-    cpu_choice_past_init(past, most);
+    cpu_choice_past_init(past, most, NULL, NULL);
     cpu_choice_init(c, past);
 }
 
@@ -207,6 +231,222 @@ static void test_without_time_it_stays(void **state) {
     }
 }
 
+/* --- A crowded machine ------------------------------------------------------------------------------------------- */
+
+/* The same, where the system says how long threads wait. */
+static void begin_watched(machine *m, cpu_choice *c, cpu_choice_past *past, int32_t most) {
+    cpu_choice_past_init(past, most, waited_ns, m);
+    cpu_choice_init(c, past);
+}
+
+static double most_of_it(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)n;
+    (void)now_ns;
+    return 0.6;
+}
+
+static double nothing(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)n;
+    (void)now_ns;
+    return 0;
+}
+
+/* A model of a billion parameters beside four busy processes: a run takes half more or less than usual. */
+static double noisy(machine *m, double ns) {
+    return ns * (1 + 0.5 * (double)rng_unit(&m->r));
+}
+
+static double one_is_better(machine *m, int32_t n, double now_ns) {
+    (void)now_ns;
+    return noisy(m, n == 1 ? 120 * MS : 150 * MS);
+}
+
+static double two_are_better(machine *m, int32_t n, double now_ns) {
+    (void)now_ns;
+    return noisy(m, n == 1 ? 150 * MS : 120 * MS);
+}
+
+static double either_is_good(machine *m, int32_t n, double now_ns) {
+    (void)n;
+    (void)now_ns;
+    return noisy(m, 130 * MS);
+}
+
+/* Runs for 20 s with each of many seeds. Returns the mean number of runs, relative to runs of best_ns. */
+static double speed_when_crowded(double (*run_ns)(machine *, int32_t, double), double best_ns, cpu_crowd_fn *source) {
+    enum { SEEDS = 60 };
+    double sum = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        machine m = {.run_ns = run_ns, .wait_share = most_of_it, .r = {seed}};
+        cpu_choice c;
+        cpu_choice_past past;
+        cpu_choice_past_init(&past, 2, source, &m);
+        cpu_choice_init(&c, &past);
+        (void)run_until(&m, &c, 20 * S);
+        sum += m.n_runs * best_ns / m.now_ns;
+    }
+    return sum / SEEDS;
+}
+
+static void test_a_large_model_finds_the_better_number_when_crowded(void **state) {
+    (void)state;
+    double one = speed_when_crowded(one_is_better, 120 * MS, waited_ns);
+    double two = speed_when_crowded(two_are_better, 120 * MS, waited_ns);
+    double either = speed_when_crowded(either_is_good, 130 * MS, waited_ns);
+    print_message("of the better number: %.3f, %.3f, %.3f\n", one, two, either);
+    assert_true(one >= 0.95);
+    assert_true(two >= 0.95);
+    assert_true(either >= 0.98);
+    /* What the times of runs alone find: too little, too late. */
+    assert_true(speed_when_crowded(one_is_better, 120 * MS, NULL) < 0.85);
+}
+
+/* A trial of one thread would be a disaster. */
+static double one_is_bad(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)now_ns;
+    return n == 1 ? 600 * MS : 130 * MS;
+}
+
+static void test_the_first_trial_costs_three_runs(void **state) {
+    (void)state;
+    machine m = {.run_ns = one_is_bad, .wait_share = most_of_it};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 2);
+    for (int i = 0; i < 4; i++) /* one tells that it is crowded, and three show how long a run takes */
+        (void)run_until(&m, &c, m.now_ns + 1);
+    assert_int_equal(m.n_used[2], 4);
+    for (int i = 0; i < 3; i++)
+        (void)run_until(&m, &c, m.now_ns + 1);
+    assert_int_equal(m.n_used[1], 3);
+    (void)run_until(&m, &c, 60 * S);
+    assert_int_equal(m.n_used[1], 3); /* another trial may lose two percent */
+    (void)run_until(&m, &c, 300 * S);
+    assert_true(m.n_used[1] > 3);
+    assert_true(m.n_runs >= 0.97 * m.now_ns / (130 * MS));
+}
+
+/* A prompt has few runs, and is over before a trial would pay. */
+static void test_no_trial_in_a_short_prompt_when_crowded(void **state) {
+    (void)state;
+    machine m = {.run_ns = prompt, .wait_share = most_of_it};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 2);
+    (void)run_until(&m, &c, 4 * 350 * MS);
+    assert_int_equal(m.n_used[1], 0);
+}
+
+/* Four busy processes come after 10 s and leave after 10 s more. */
+static bool is_crowded(double now_ns) {
+    return now_ns >= 10 * S && now_ns < 20 * S;
+}
+
+static double visited_large(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    return is_crowded(now_ns) ? (n == 1 ? 110 * MS : 150 * MS) : n == 1 ? 45 * MS : 25 * MS;
+}
+
+static double waits_of_visits(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)n;
+    return is_crowded(now_ns) ? 0.6 : 0.02;
+}
+
+static void test_a_large_model_follows_the_crowd(void **state) {
+    (void)state;
+    machine m = {.run_ns = visited_large, .wait_share = waits_of_visits};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 2);
+    assert_int_equal(run_until(&m, &c, 10 * S), 2);
+    assert_true(m.used_ns[1] <= 0.2 * S);
+    (void)run_until(&m, &c, 12 * S);
+    assert_int_equal(c.level, 0);
+    double before_ns = m.used_ns[2];
+    (void)run_until(&m, &c, 20 * S);
+    assert_true(m.used_ns[2] - before_ns <= 0.15 * 8 * S);
+    (void)run_until(&m, &c, 21.5 * S);
+    assert_int_equal(c.level, 1);
+    before_ns = m.used_ns[1];
+    (void)run_until(&m, &c, 40 * S);
+    assert_true(m.used_ns[1] - before_ns <= 0.03 * 18.5 * S);
+}
+
+/* One busy process on two cores: a single thread finds a free core, and the second of two threads waits. */
+static double waits_of_the_second(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)now_ns;
+    return n == 1 ? 0.01 : 0.5;
+}
+
+static double one_beside_one(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)now_ns;
+    return n == 1 ? 45 * MS : 55 * MS;
+}
+
+static void test_it_does_not_flap_where_one_thread_is_free(void **state) {
+    (void)state;
+    machine m = {.run_ns = one_beside_one, .wait_share = waits_of_the_second};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 2);
+    (void)run_until(&m, &c, 2 * S);
+    assert_int_equal(c.level, 0);
+    m.n_changes = m.n_used[2] = 0;
+    (void)run_until(&m, &c, 30 * S);
+    assert_true(m.n_used[2] <= 0.06 * 28 * S / (55 * MS));
+    m = (machine){.run_ns = large, .wait_share = waits_of_the_second}; /* two threads are better all the same */
+    begin_watched(&m, &c, &past, 2);
+    (void)run_until(&m, &c, 30 * S);
+    assert_int_equal(c.level, 1);
+    assert_true(m.n_runs >= 0.96 * m.now_ns / (25 * MS));
+}
+
+static double best_of_two_of_eight(machine *m, int32_t n, double now_ns) {
+    (void)now_ns;
+    return noisy(m, n == 1 ? 130 * MS : n == 2 ? 100 * MS : n == 4 ? 140 * MS : 200 * MS);
+}
+
+static void test_it_goes_down_several_levels_when_crowded(void **state) {
+    (void)state;
+    machine m = {.run_ns = best_of_two_of_eight, .wait_share = most_of_it, .r = {7}};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 8);
+    (void)run_until(&m, &c, 10 * S);
+    m.used_ns[2] = 0;
+    (void)run_until(&m, &c, 40 * S);
+    assert_true(m.used_ns[2] >= 0.75 * 30 * S);
+}
+
+/* Where no thread waits, and where the system says nothing, each run has the number of threads that it would have
+ * without the watch. */
+static void test_without_waits_nothing_is_different(void **state) {
+    (void)state;
+    static double (*const machines[])(machine *, int32_t, double) = {small, large, prompt, visited, even, sliced};
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        machine alone = {.run_ns = machines[i], .r = {i}}, calm = alone, silent = alone;
+        cpu_choice choices[3];
+        cpu_choice_past pasts[3];
+        calm.wait_share = silent.wait_share = nothing;
+        begin(&choices[0], &pasts[0], 4);
+        begin_watched(&calm, &choices[1], &pasts[1], 4);
+        cpu_choice_past_init(&pasts[2], 4, waits_unknown, &silent);
+        cpu_choice_init(&choices[2], &pasts[2]);
+        while (alone.now_ns < 12 * S) {
+            int32_t n = run_until(&alone, &choices[0], alone.now_ns + 1);
+            assert_int_equal(run_until(&calm, &choices[1], calm.now_ns + 1), n);
+            assert_int_equal(run_until(&silent, &choices[2], silent.now_ns + 1), n);
+        }
+        assert_true(calm.n_questions > 0 && silent.n_questions > 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_thread_where_groups_are_small),
@@ -217,6 +457,13 @@ int main(void) {
         cmocka_unit_test(test_many_threads),
         cmocka_unit_test(test_the_next_program_begins_where_the_last_one_is),
         cmocka_unit_test(test_without_time_it_stays),
+        cmocka_unit_test(test_a_large_model_finds_the_better_number_when_crowded),
+        cmocka_unit_test(test_the_first_trial_costs_three_runs),
+        cmocka_unit_test(test_no_trial_in_a_short_prompt_when_crowded),
+        cmocka_unit_test(test_a_large_model_follows_the_crowd),
+        cmocka_unit_test(test_it_does_not_flap_where_one_thread_is_free),
+        cmocka_unit_test(test_it_goes_down_several_levels_when_crowded),
+        cmocka_unit_test(test_without_waits_nothing_is_different),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
