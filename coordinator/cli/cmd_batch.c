@@ -124,6 +124,8 @@ static void work(void *ctx) {
                                     .progress = take_counts,
                                     .ctx = b};
     b->status = mr_batch_run(&config, &b->counts, &b->err);
+    if (b->status == MR_OK)
+        b->status = mr_batch_input_check(&b->input, mr_options_text(b->options, MR_OPTION_BATCH_INPUT), &b->err);
     mr_service_stop(b->service);
 }
 

@@ -111,6 +111,38 @@ class Batch(cli.Case):
         self.assertGreater(n, 0)
         self.assertLess(n, len(lines))
 
+    def run_while(self, name, change):
+        """Runs a batch of 3000 requests, changes its input after the first results, and waits for the end."""
+        lines = [request(i, max_tokens=1) for i in range(3000)]
+        command = self.batch(lines, name, "--log-level", "error")
+        source, out = self.path(f"{name}.jsonl"), self.path(f"{name}.out")
+        with subprocess.Popen([cli.BIN, *command], stderr=subprocess.PIPE, env=cli.environment()) as p:
+            limit = time.monotonic() + cli.LIMIT_S
+            while not (os.path.exists(out) and os.path.getsize(out)) and time.monotonic() < limit:
+                time.sleep(0.001)
+            change(source)
+            self.assertIsNone(p.poll(), "the batch ended too early")
+            _, said = p.communicate(timeout=cli.LIMIT_S)
+        self.assertEqual(len(said.splitlines()), 1, said)
+        self.assertIn(source.encode(), said)
+        self.assertEqual(len(self.results(out)), len(lines))
+        return p.returncode, said.decode(), command, out
+
+    def test_an_input_that_is_cut(self):
+        status, said, _, _ = self.run_while("cut", lambda path: os.truncate(path, 1000))
+        self.assertEqual(status, 1)
+        self.assertIn("was changed while the batch ran", said)
+
+    def test_an_input_that_grows(self):
+        def grow(path):
+            with open(path, "a", encoding="utf-8") as f:
+                f.write(request(3000, max_tokens=1) + "\n")
+        status, said, command, out = self.run_while("grown", grow)
+        self.assertEqual(status, 1)
+        self.assertIn("hint: the same command answers the new requests", said)
+        self.good(*command)
+        self.assertEqual(len(self.results(out)), 3001)
+
     def test_wrong_usage(self):
         prompts = self.file("a", "x\n")
         self.bad(2, "-o is missing", "batch", cli.DEMO, "-i", prompts)

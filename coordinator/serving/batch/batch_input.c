@@ -1,16 +1,11 @@
-/* coordinator/serving/batch/batch_input.c - maps the file of a batch, indexes its lines, marks wrong lines and
- * duplicates, and sorts the lines for execution. */
+/* coordinator/serving/batch/batch_input.c - indexes the lines of a batch, marks wrong lines and duplicates, and sorts
+ * the lines for execution. */
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/serving/batch/batch_input.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <jansson.h>
 
@@ -19,28 +14,6 @@
 #include "engine/text/text_file.h"
 
 enum { KEY_BYTES = 4096 }; /* at the beginning of prompts, by which lines are sorted */
-
-static mr_status map_file(const char *path, mr_batch_input *in, mr_err *err) {
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return mr_err_set(err, errno == ENOENT ? MR_E_NOT_FOUND : MR_E_IO, "%.160s cannot be opened: %s", path,
-                          strerror(errno));
-    mr_status status = MR_OK;
-    if (fstat(fd, &st) != 0)
-        status = mr_err_set(err, MR_E_IO, "%.160s cannot be read: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        status = mr_err_set(err, MR_E_IO, "%.160s is no regular file; hint: a batch is read more than once", path);
-    else if (st.st_size > 0) {
-        void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED)
-            status = mr_err_set(err, MR_E_IO, "%.160s cannot be mapped: %s", path, strerror(errno));
-        else
-            *in = (mr_batch_input){.data = data, .n_bytes = (size_t)st.st_size};
-    }
-    close(fd);
-    return status;
-}
 
 uint64_t batch_hash(mr_str s) {
     uint64_t h = 0xcbf29ce484222325u; /* FNV-1a, and a last mix (of splitmix64) */
@@ -248,7 +221,7 @@ static mr_status find_duplicates(mr_batch_input *in, mr_err *err) {
 
 mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err) {
     mr_batch_input in = {0};
-    mr_status status = map_file(path, &in, err);
+    mr_status status = batch_input_read(path, &in, err);
     mr_str all = {in.data, in.n_bytes}, text = mr_text_skip_mark(all);
     if (status == MR_OK && text.len > 0)
         status = check_first_line(text, path, err);
@@ -268,8 +241,7 @@ mr_status mr_batch_input_open(const char *path, mr_batch_input *out, mr_err *err
 }
 
 void mr_batch_input_close(mr_batch_input *in) {
-    if (in->data)
-        munmap((void *)in->data, in->n_bytes);
+    mr_free(in->data);
     mr_free(in->lines);
     *in = (mr_batch_input){0};
 }

@@ -164,39 +164,6 @@ static void test_lines_of_prompts(void **state) {
     mr_text_buf_deinit(&text);
 }
 
-/* Files that are no batch are refused as a whole, and the error names the file. */
-static void test_files_of_no_lines(void **state) {
-    (void)state;
-    static const struct {
-        mr_str bytes;
-        const char *words;
-    } CASES[] = {
-        {{"\xff\xfe\"\0a\0\"\0\n\0", 10}, "is text in UTF-16; hint: save it as UTF-8"},
-        {{"{\0\"\0c\0\"\0\n\0", 10}, "is text in UTF-16"},
-        {{"\n\nPK\3\4\0\0\n", 9}, "line 3: there is a NUL byte"},
-        {{"\x1f\x8b\x08\n", 4}, "line 1: byte 0x8B is not UTF-8"},
-        {{"[\n{\"custom_id\": \"a\"},\n", 24}, "line 1: the file is a JSON array"},
-        {{"\r\n [ {\"custom_id\": \"a\"},\n", 26}, "line 2: the file is a JSON array"},
-        {{"[\"one\", \"two\"]", 14}, "line 1: the file is a JSON array, and a batch has one request or prompt on each"},
-        {{"{\r\n  \"custom_id\": \"a\",\r\n", 24}, "line 1: a JSON object goes on over the next lines"},
-    };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        mr_batch_input in = {0};
-        mr_err err = {0};
-        write_file(in_path, CASES[i].bytes.data, CASES[i].bytes.len);
-        expect_fails(mr_batch_input_open(in_path, &in, &err), MR_E_FORMAT, &err, CASES[i].words);
-        expect_says(err.text, in_path);
-        assert_null(in.lines);
-    }
-    mr_batch_input in;
-    open_input("[INST] a prompt that begins so [/INST]\r\n[\r\n", &in);
-    assert_int_equal(in.n, 2);
-    mr_batch_input_close(&in);
-    open_input("\xef\xbb\xbf", &in);
-    assert_int_equal(in.n, 0);
-    mr_batch_input_close(&in);
-}
-
 static void test_order(void **state) {
     (void)state;
     mr_batch_input in;
@@ -607,7 +574,6 @@ int main(void) {
         cmocka_unit_test(test_members),
         cmocka_unit_test(test_lines),
         cmocka_unit_test(test_lines_of_prompts),
-        cmocka_unit_test(test_files_of_no_lines),
         cmocka_unit_test(test_run_of_prompts),
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_run),
