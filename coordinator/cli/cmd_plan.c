@@ -22,6 +22,7 @@ typedef struct further {
     bool wanted;
     int32_t n_stages; /* stages of the new plan */
     bool used;        /* the new plan uses the new rank */
+    bool fits;        /* the new plan fits the memory of its ranks */
     double rates[N_SEQUENCES];
 } further;
 
@@ -38,13 +39,18 @@ static mr_status predict_further(const mr_session *s, further *out, mr_err *err)
     mr_planner_config config = s->facts.planner;
     mr_status status = plan && p ? mr_what_if_make(text, s->facts.known, config.memory.layer_bytes, &w, err)
                                  : mr_err_set(err, MR_E_NO_MEMORY, "no memory for another plan");
+    mr_err why = {0};
     config.facts = &w.facts;
     if (status == MR_OK)
-        status = mr_planner_solve(&config, plan, err);
+        status = mr_session_facts_solve_anyway(s, &config, plan, &why, err);
     if (status == MR_OK) {
         int32_t n = config.objective == MR_OBJECTIVE_LATENCY ? 1 : config.n_sequences;
         mr_plan_predict(&w.facts, plan, config.depth, p);
-        if (mr_plan_decode_rate(p, n, NULL) < mr_plan_decode_rate(s->facts.prediction, n, NULL)) {
+        out->fits = !why.text[0];
+        if (!out->fits)
+            mr_output_warning("with the new rank, too, %s", why.text);
+        bool is_comparable = !s->facts.is_misfit || !out->fits; /* else the new rank is needed, fast or not */
+        if (is_comparable && mr_plan_decode_rate(p, n, NULL) < mr_plan_decode_rate(s->facts.prediction, n, NULL)) {
             *plan = s->plan; /* the plan without the new rank is faster */
             mr_plan_predict(&w.facts, plan, config.depth, p);
         }
@@ -144,9 +150,9 @@ static json_t *predicted_json(const mr_session *s, const further *more) {
         json_pack("{s:i, s:o, s:f, s:o}", "depth", s->facts.planner.depth, "decode", decode,
                   "prefill_tokens_per_second", mr_session_facts_prefill_rate(s, PROMPT, 0), "step_of_1_row_s", steps);
     if (o && more->wanted)
-        json_object_set_new(
-            o, "what_if",
-            json_pack("{s:i, s:b, s:O}", "stages", more->n_stages, "used", more->used, "decode", further_rates));
+        json_object_set_new(o, "what_if",
+                            json_pack("{s:i, s:b, s:b, s:O}", "stages", more->n_stages, "used", more->used, "fits",
+                                      more->fits, "decode", further_rates));
     if (o && s->facts.chunk.n > 0)
         json_object_set_new(o, "chunks", chunks_json(&s->facts.chunk, s->chunk));
     json_decref(further_rates);
@@ -222,8 +228,10 @@ static mr_status add_rates(const mr_session *s, const further *more, mr_text_buf
         mr_output_rounded(mr_session_facts_prefill_rate(s, PROMPT, 0), (char[OUTPUT_ROUNDED_TEXT]){0}));
     mr_status status = mr_output_table_print(&t, out, err);
     mr_output_table_deinit(&t);
-    if (status == MR_OK && more->wanted && !more->used &&
-        !mr_output_printf(out, "the fastest plan with the new rank leaves it out\n"))
+    const char *verdict = !more->used                        ? "the fastest plan with the new rank leaves it out\n"
+                          : s->facts.is_misfit && more->fits ? "with the new rank the model fits the memory\n"
+                                                             : "";
+    if (status == MR_OK && more->wanted && !mr_output_printf(out, "%s", verdict))
         status = mr_err_set(err, MR_E_NO_MEMORY, "no memory for a text");
     return status;
 }
@@ -291,6 +299,9 @@ mr_status cmd_plan(const mr_options *options, mr_err *err) {
         status = mr_options_number(options, MR_OPTION_JSON) ? print_json(&s, &more, err) : print_table(&s, &more, err);
     if (status == MR_OK)
         status = save(&s, err);
+    if (status == MR_OK && s.facts.is_misfit) /* it is shown all the same, because matrices can stay in the file */
+        status = mr_err_set(err, MR_E_NO_MEMORY, "the ranks of %.160s have too little memory for this plan",
+                            mr_options_text(options, MR_OPTION_FACTS));
     s.cluster.well = status == MR_OK;
     mr_session_close(&s);
     return status;

@@ -138,15 +138,5 @@ const char *mr_output_rounded(double v, char out[OUTPUT_ROUNDED_TEXT]) {
 }
 
 void mr_output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]) {
-    static const char *const UNITS[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    if (bytes < 1024) {
-        snprintf(out, OUTPUT_BYTES_TEXT, "%zu B", bytes);
-        return;
-    }
-    double v = (double)bytes / 1024;
-    size_t unit = 0;
-    /* 1023.95 would be printed as 1024.0. */
-    for (; v >= 1023.95; v /= 1024)
-        unit++;
-    snprintf(out, OUTPUT_BYTES_TEXT, "%.1f %s", v, UNITS[unit]);
+    mr_bytes_text(bytes, out);
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "engine/base/bytes_text.h"
 #include "engine/base/status.h"
 #include "engine/text/buffers.h"
 
@@ -33,7 +34,7 @@ MR_MUST_USE mr_status mr_output_write(const char *bytes, size_t n, mr_err *err);
 /* Appends formatted text; false: no memory. */
 MR_MUST_USE bool mr_output_printf(mr_text_buf *b, const char *fmt, ...) MR_PRINTF(2, 3);
 
-enum { OUTPUT_BYTES_TEXT = 16, OUTPUT_ROUNDED_TEXT = 32 };
+enum { OUTPUT_BYTES_TEXT = MR_BYTES_TEXT, OUTPUT_ROUNDED_TEXT = 32 };
 /* Writes a number of bytes such as "1.5 GiB" or "600 B". */
 void mr_output_bytes_text(size_t bytes, char out[OUTPUT_BYTES_TEXT]);
 /* Writes a number v >= 0 with three significant digits and without an exponent. For measured and predicted values,

@@ -6,12 +6,9 @@
 
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/plan_problem.h"
+#include "engine/base/bytes_text.h"
 #include "engine/base/mem.h"
 #include "proto/limits.h"
-
-static double gib(uint64_t bytes) {
-    return (double)bytes / (1 << 30);
-}
 
 static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
     const mr_rank_facts *rank = &p->config->facts->ranks[s->rank];
@@ -26,23 +23,24 @@ static mr_status check_device(const plan_problem *p, const mr_plan_stage *s, mr_
     double bytes = mr_planner_device_bytes(p->config->facts, s, p->config->kv_tokens);
     if (bytes <= p->device[s->rank].limit)
         return MR_OK;
+    const mr_bytes_pair text = mr_bytes_apart(d->memory_bytes, (uint64_t)bytes);
     return mr_err_set(err, MR_E_NO_MEMORY,
-                      "'%s' of rank %" PRId32 " on %s has %.2f GiB of memory, the first %" PRId32
-                      " layers of its stage with a KV cache of %" PRId64 " tokens take %.2f GiB there",
-                      d->name, s->rank, rank->host, gib(d->memory_bytes), s->device_layers, p->config->kv_tokens,
-                      bytes / (1 << 30));
+                      "'%s' of rank %" PRId32 " on %s has %s of memory, the first %" PRId32
+                      " layers of its stage with a KV cache of %" PRId64 " tokens take %s there",
+                      d->name, s->rank, rank->host, text.a, s->device_layers, p->config->kv_tokens, text.b);
 }
 
 static mr_status check_host(const plan_problem *p, const mr_plan_stage *s, mr_err *err) {
     if (plan_host_fits(p, s->rank, s->first, s->last, plan_placement_of(p, s)))
         return MR_OK;
     const char *hint = s->last - s->first > 1 ? "fewer layers there" : "leave this rank out";
+    uint64_t needed = plan_stage_bytes(p, s->rank, s->first, s->last, plan_placement_of(p, s));
+    const mr_bytes_pair text = mr_bytes_apart(p->limit[s->rank], needed);
     return mr_err_set(err, MR_E_NO_MEMORY,
-                      "rank %" PRId32 " on %s has %.2f GiB of memory for its stage, layers %" PRId32 " to %" PRId32
-                      " with a KV cache of %" PRId64 " tokens take %.2f GiB; hint: %s, or a shorter --ctx",
-                      s->rank, p->config->facts->ranks[s->rank].host, gib(p->limit[s->rank]), s->first, s->last - 1,
-                      p->config->kv_tokens,
-                      gib(plan_stage_bytes(p, s->rank, s->first, s->last, plan_placement_of(p, s))), hint);
+                      "rank %" PRId32 " on %s has %s of memory for its stage, layers %" PRId32 " to %" PRId32
+                      " with a KV cache of %" PRId64 " tokens take %s; hint: %s, or a shorter --ctx",
+                      s->rank, p->config->facts->ranks[s->rank].host, text.a, s->first, s->last - 1,
+                      p->config->kv_tokens, text.b, hint);
 }
 
 mr_status mr_planner_check_memory(const mr_planner_config *config, const mr_plan *plan, mr_err *err) {

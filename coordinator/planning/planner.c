@@ -8,6 +8,7 @@
 #include "coordinator/planning/micro_batches.h"
 #include "coordinator/planning/plan_predict.h"
 #include "coordinator/planning/plan_problem.h"
+#include "engine/base/bytes_text.h"
 #include "engine/base/mem.h"
 #include "engine/base/rng.h"
 
@@ -235,23 +236,19 @@ static void even_out(search *s) {
 
 /* --- Solve ------------------------------------------------------------------------------------------------------- */
 
-static double gib(uint64_t bytes) {
-    return (double)bytes / (1 << 30);
-}
-
 static mr_status no_room(const plan_problem *p, mr_err *err) {
     const mr_model_memory *m = &p->config->memory;
     uint64_t weights = p->weight_bytes[p->n_layers] + m->head_bytes + m->tail_bytes, have = 0;
     uint64_t kv = (uint64_t)p->config->kv_tokens * p->token_bytes[p->n_layers];
+    char of_weights[MR_BYTES_TEXT], of_kv[MR_BYTES_TEXT], of_stage[MR_BYTES_TEXT], there[MR_BYTES_TEXT];
     for (int32_t r = 0; r < p->n_ranks; r++)
         have += p->limit[r] == UINT64_MAX ? 0 : p->limit[r];
-    return mr_err_set(err, MR_E_NO_MEMORY,
-                      "the model does not fit the memory of %" PRId32
-                      " %s: weights take %.2f GiB, a KV cache of %" PRId64
-                      " tokens %.2f GiB, buffers of each stage %.2f GiB; together there are %.2f GiB; hint: more hosts "
-                      "or a shorter --ctx",
-                      p->n_ranks, p->n_ranks == 1 ? "rank" : "ranks", gib(weights), p->config->kv_tokens, gib(kv),
-                      gib(m->stage_bytes), gib(have));
+    return mr_err_set(
+        err, MR_E_NO_MEMORY,
+        "the model does not fit the memory of %" PRId32 " %s: weights take %s, a KV cache of %" PRId64
+        " tokens %s, buffers of each stage %s; together there are %s; hint: more hosts or a shorter --ctx",
+        p->n_ranks, p->n_ranks == 1 ? "rank" : "ranks", mr_bytes_text(weights, of_weights), p->config->kv_tokens,
+        mr_bytes_text(kv, of_kv), mr_bytes_text(m->stage_bytes, of_stage), mr_bytes_text(have, there));
 }
 
 static mr_status search_init(search *s, const mr_planner_config *config, mr_err *err) {

@@ -371,9 +371,21 @@ static void read_facts(reader *r, json_t *root, plan_file *out) {
 
 /* --- The file ---------------------------------------------------------------------------------------------------- */
 
+static bool is_blank(mr_str text) {
+    size_t i = 0;
+    while (i < text.len && memchr(" \t\r\n", text.data[i], 4))
+        i++;
+    return i == text.len;
+}
+
 mr_status plan_file_parse(mr_str text, const char *path, plan_file *out, mr_err *err) {
     reader r = {.path = path, .err = err};
     *out = (plan_file){0};
+    if (is_blank(text))
+        return mr_err_set(err, MR_E_FORMAT,
+                          "%.160s is empty; hint: `millrace plan --save` writes such a file, and --facts takes a list "
+                          "of hosts, too",
+                          path);
     json_t *root = mr_json_read(text, MR_JSON_UNIQUE_NAMES, err);
     if (!root)
         return mr_err_prefix(err, err->status == MR_E_FORMAT ? "%.160s is no plan" : "%.160s", path);

@@ -120,7 +120,8 @@ static mr_status choose_plan(mr_session *s, mr_err *err) {
     if (synthetic)
         return cut->given ? mr_err_set(err, MR_E_INVALID, "both --cut and --synthetic-stage were given; hint: --stages")
                           : synthetic_plan_make(synthetic, s->info.n_layers, n, &s->plan, err);
-    if (n_ranks > 1 && s->facts.known && !cut->given && !stages->given)
+    /* With one rank there is one plan, and solving says whether it fits the rank that a file describes. */
+    if (s->facts.known && (n_ranks > 1 || s->options->command == MR_COMMAND_PLAN) && !cut->given && !stages->given)
         return solve_plan(s, err);
     mr_status status = cut->given ? mr_plan_cut(s->gguf, &s->info, cut->ints, cut->n, &s->plan, err)
                                   : mr_plan_balance(s->gguf, &s->info, n, &s->plan, err);

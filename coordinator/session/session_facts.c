@@ -10,6 +10,7 @@
 #include "coordinator/session/local_facts.h"
 #include "coordinator/session/profile_file.h"
 #include "coordinator/session/session.h"
+#include "engine/base/bytes_text.h"
 #include "engine/base/mem.h"
 #include "engine/text/text_file.h"
 
@@ -21,9 +22,6 @@ enum {
     MEASURE_OFF = 1,      /* values of --measure, in its order */
     MEASURE_ANEW = 2,
 };
-static const double WORTH_SAYING = 1.1;      /* an alternative that is this many times as fast is noted */
-static const double LINK_WORTH_SAYING = 0.1; /* a link that costs this share of the rate is noted */
-static const double QUIET_SHARE = 0.85;      /* least mr_rank_facts.core_share of a rank without other programs */
 
 /* --- Files ------------------------------------------------------------------------------------------------------- */
 
@@ -390,8 +388,10 @@ static mr_status tell_planner(mr_session *s, mr_err *err) {
     return status;
 }
 
-mr_status mr_session_facts_solve_with(const mr_session *s, const mr_planner_config *with, mr_plan *out, mr_err *err) {
+mr_status mr_session_facts_solve_anyway(const mr_session *s, const mr_planner_config *with, mr_plan *out,
+                                        mr_err *out_why, mr_err *err) {
     mr_status status = mr_planner_solve(with, out, err);
+    *out_why = (mr_err){0};
     if (status != MR_E_NO_MEMORY || mr_options_given(s->options, MR_OPTION_MEM)) /* --mem is a hard limit */
         return status;
     /* No rank has enough memory. Matrices may still stay in the mapped file: the system drops its pages and reads them
@@ -411,8 +411,26 @@ mr_status mr_session_facts_solve_with(const mr_session *s, const mr_planner_conf
     status = mr_planner_solve(&config, out, err);
     mr_free(ranks);
     if (status == MR_OK)
-        mr_output_warning("%s", text.text);
+        *out_why = text;
     return status;
+}
+
+mr_status mr_session_facts_solve_with(const mr_session *s, const mr_planner_config *with, mr_plan *out, mr_err *err) {
+    mr_err why;
+    mr_status status = mr_session_facts_solve_anyway(s, with, out, &why, err);
+    if (status == MR_OK && why.text[0])
+        mr_output_warning("%s", why.text);
+    return status;
+}
+
+/* Whether the plan is for ranks that a file describes: nobody runs it now. */
+static bool is_described(const mr_session *s) {
+    return s->options->command == MR_COMMAND_PLAN && s->facts.known != &s->facts.measured.view;
+}
+
+static void note_misfit(mr_session *s, const mr_err *why) {
+    mr_output_warning("%s", why->text);
+    s->facts.is_misfit = is_described(s);
 }
 
 mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
@@ -420,88 +438,27 @@ mr_status mr_session_facts_solve(mr_session *s, mr_plan *out, mr_err *err) {
     if (status != MR_OK)
         return status;
     s->facts.is_solved = true;
-    return mr_session_facts_solve_with(s, &s->facts.planner, out, err);
+    mr_err why;
+    status = mr_session_facts_solve_anyway(s, &s->facts.planner, out, &why, err);
+    if (status == MR_OK && why.text[0])
+        note_misfit(s, &why);
+    return status;
 }
 
 /* --- Prediction -------------------------------------------------------------------------------------------------- */
 
-static bool is_used(const mr_plan *plan, int32_t rank) {
-    for (int32_t i = 0; i < plan->n_stages; i++)
-        if (plan->stages[i].rank == rank)
-            return true;
-    return false;
-}
-
-static void note_left_out(const mr_session *s) {
-    const mr_session_facts *f = &s->facts;
-    const mr_model_memory *m = &f->planner.memory;
-    int32_t n_slow = 0;
-    for (int32_t r = 0; r < f->known->n_ranks; r++) {
-        const mr_rank_facts *rank = &f->known->ranks[r];
-        uint64_t least = m->layer_bytes[0] + m->stage_bytes + (uint64_t)f->planner.kv_tokens * m->token_bytes[0];
-        if (is_used(&s->plan, r))
-            continue;
-        if (rank->memory_bytes > 0 && rank->memory_bytes < least)
-            mr_output_warning("rank %" PRId32
-                              " on %s is left out: it has %.2f GiB of memory, one layer with its buffers and KV "
-                              "cache takes %.2f GiB; hint: a shorter --ctx",
-                              r, rank->host, (double)rank->memory_bytes / (1 << 30), (double)least / (1 << 30));
-        else
-            n_slow++;
-    }
-    if (n_slow > 0)
-        mr_output_note("%" PRId32 " of %" PRId32 " ranks %s left out: with %s the job would be no faster", n_slow,
-                       f->known->n_ranks, n_slow == 1 ? "is" : "are", n_slow == 1 ? "it" : "them");
-}
-
-static void warn_of_link(const mr_session *s, int32_t n) {
-    const mr_session_facts *f = &s->facts;
-    mr_plan_link link;
-    if (!mr_plan_slowest_link(f->known, &s->plan, f->prediction, n, &link) || link.cost < LINK_WORTH_SAYING)
-        return;
-    mr_output_warning(
-        "the link from rank %" PRId32 " on %s to rank %" PRId32 " on %s (%.3f ms, %.1f MB/s) costs %.0f %% of the "
-        "tokens per second of %" PRId32 " sequences; hint: another network (--mca btl_tcp_if_include), or ranks "
-        "on one side of it only",
-        link.from, f->known->ranks[link.from].host, link.to, f->known->ranks[link.to].host, 1e3 * link.facts.latency_s,
-        1e-6 * link.facts.bytes_per_second, 100 * link.cost, n);
-}
-
-/* Notes the ranks that other programs disturbed while they were measured. */
-static void note_busy(const mr_cluster_facts *known, bool here) {
-    for (int32_t r = 0; r < known->n_ranks; r++) {
-        const mr_rank_facts *rank = &known->ranks[r];
-        char who[96] = "this machine";
-        if (rank->core_share <= 0 || rank->core_share >= QUIET_SHARE)
-            continue;
-        if (!here)
-            snprintf(who, sizeof who, "rank %" PRId32 " on %s", r, rank->host);
-        mr_output_note(
-            "%s was busy with other programs when it was measured (its step thread had a core for %.0f %% of "
-            "the time): the predicted times may be far off",
-            who, 1e2 * rank->core_share);
-        if (here)
-            return;
-    }
-}
-
-static mr_status note_alternatives(const mr_session *s, int32_t n, mr_err *err) {
-    const mr_session_facts *f = &s->facts;
-    mr_planner_alternatives a;
-    mr_status status = mr_planner_compare(&f->planner, &a, err);
-    if (status != MR_OK || s->plan.n_stages == 1)
+/* Whether a plan that the planner did not make fits the memory of its ranks. A plan file that does not is refused. */
+static mr_status check_memory(mr_session *s, mr_err *err) {
+    mr_session_facts *f = &s->facts;
+    const char *path = mr_options_text(s->options, MR_OPTION_PLAN_FILE);
+    if (!path && (f->is_solved || !is_described(s)))
+        return MR_OK;
+    mr_status status = mr_planner_check_memory(&f->planner, &s->plan, err);
+    if (status != MR_OK && path)
+        return mr_err_prefix(err, "%.160s", path);
+    if (status != MR_E_NO_MEMORY)
         return status;
-    double rate = mr_plan_decode_rate(f->prediction, n, NULL);
-    if (a.rate > WORTH_SAYING * rate)
-        mr_output_note("one process on %s alone would be faster: %s tokens/s of %" PRId32
-                       " sequences, this plan has %s",
-                       f->known->ranks[a.rank].host, mr_output_rounded(a.rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
-                       mr_output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
-    else if (a.n_hosts > 1 && a.hosts_rate > WORTH_SAYING * rate)
-        mr_output_note("a process with the whole model on each of %" PRId32
-                       " hosts would be faster: %s tokens/s of %" PRId32 " sequences together, this plan has %s",
-                       a.n_hosts, mr_output_rounded(a.hosts_rate, (char[OUTPUT_ROUNDED_TEXT]){0}), n,
-                       mr_output_rounded(rate, (char[OUTPUT_ROUNDED_TEXT]){0}));
+    note_misfit(s, err);
     return MR_OK;
 }
 
@@ -522,19 +479,9 @@ mr_status mr_session_facts_predict(mr_session *s, mr_err *err) {
     if (status != MR_OK)
         return status;
     mr_plan_predict(f->known, &s->plan, f->planner.depth, f->prediction);
-    int32_t n = f->planner.objective == MR_OBJECTIVE_LATENCY ? 1 : f->planner.n_sequences;
-    note_busy(f->known, mr_session_facts_is_here(s));
-    if (mr_session_facts_is_here(s))
-        return MR_OK; /* stages of one process: there are no ranks to leave out, and no links */
-    if (mr_options_given(s->options, MR_OPTION_PLAN_FILE)) {
-        status = mr_planner_check_memory(&f->planner, &s->plan, err);
-        if (status != MR_OK)
-            return mr_err_prefix(err, "%.160s", mr_options_text(s->options, MR_OPTION_PLAN_FILE));
-    }
-    if (f->is_solved)
-        note_left_out(s);
-    warn_of_link(s, n);
-    return note_alternatives(s, n, err);
+    if (!mr_session_facts_is_here(s)) /* stages of one process have no ranks with memory of their own */
+        status = check_memory(s, err);
+    return status == MR_OK ? session_facts_note(s, err) : status;
 }
 
 mr_status mr_session_facts_choose_chunk(mr_session *s, mr_err *err) {

@@ -30,6 +30,7 @@ typedef struct mr_session_facts {
     mr_planner_config planner;      /* set if known is */
     mr_plan_prediction *prediction; /* of the plan; NULL: nothing is known */
     mr_chunk_choice chunk;          /* n 0: the chunk is the usual one, or --chunk */
+    bool is_misfit;                 /* of `plan` by a file: the ranks have too little memory for the plan */
 } mr_session_facts;
 
 /* Reads the files of --plan and --facts. */
@@ -53,9 +54,15 @@ MR_MUST_USE mr_status mr_session_facts_solve(struct mr_session *s, mr_plan *out,
  * warns. */
 MR_MUST_USE mr_status mr_session_facts_solve_with(const struct mr_session *s, const mr_planner_config *with,
                                                   mr_plan *out, mr_err *err);
+/* The same without the warning: its text is in out_why, which is empty where the ranks have enough memory. */
+MR_MUST_USE mr_status mr_session_facts_solve_anyway(const struct mr_session *s, const mr_planner_config *with,
+                                                    mr_plan *out, mr_err *out_why, mr_err *err);
 /* Predicts the session's plan. Notes and warnings name the ranks that are left out, the cost of a slow link, and faster
  * alternatives. */
 MR_MUST_USE mr_status mr_session_facts_predict(struct mr_session *s, mr_err *err);
+
+/* These notes and warnings, once the plan is predicted: for mr_session_facts_predict alone. */
+MR_MUST_USE mr_status session_facts_note(const struct mr_session *s, mr_err *err);
 
 /* Chooses the session's chunk by the prediction, within the memory of the ranks: of a model with experts, and unless
  * --chunk is given. Of other models the usual chunk is large enough. */

@@ -176,7 +176,7 @@ class Plan(cli.Case):
 
     def test_no_plan_at_all(self):
         self.bad(1, "cannot be read", "plan", self.model, "--plan", self.path("nowhere.json"))
-        for text in ("", "{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "[" * 100000):
+        for text in ("{", "[]", "7", "null", '{"millrace_plan": 1, "millrace_plan": 1}', "[" * 100000):
             self.bad(1, "is no plan", "plan", self.model, "--plan", self.file("bad.json", text))
         self.bad(2, ["--plan", "--stages"], "plan", self.model, "--plan", self.path("saved.json"), "--stages", "2")
         self.bad(1, "it is a folder", "plan", self.model, "--plan", self.path("."))
@@ -216,7 +216,7 @@ class Plan(cli.Case):
     def test_ranks_that_are_left_out(self):
         found, messages = self.plan(self.facts(rank("a", memory=1000), rank("b"), rank("slow", 1), rank("d")))
         self.assertEqual({p["rank"] for p in found["plan"]}, {1, 3})
-        self.assertIn("rank 0 on a is left out: it has 0.00 GiB of memory", messages)
+        self.assertIn("rank 0 on a is left out: it has 1000 B of memory", messages)
         self.assertIn("1 of 4 ranks is left out", messages)
 
         found, messages = self.plan(self.facts(rank("b"), rank("slow", 1), rank("d")), "--stages", "2")
@@ -248,13 +248,58 @@ class Plan(cli.Case):
         self.assertRegex(done.stderr.decode(), r"warning: the link from rank 1 on b to rank 0 on a \(50\.000 ms, 1\.0 MB/s\) costs")
         self.assertIn("would be faster", done.stderr.decode())
         data["facts"]["ranks"][0]["memory_bytes"] = 1000
-        self.bad(1, ["rank 0 on a has 0.00 GiB of memory for its stage, layers 2 to 2", "hint"], "plan", self.model, "--plan",
+        self.bad(1, ["rank 0 on a has 1000 B of memory for its stage, layers 2 to 2", "hint"], "plan", self.model, "--plan",
                  self.write(data))
 
     def test_too_little_memory(self):
         done = self.run_bin("plan", self.model, "--facts", self.write(self.facts(rank("a"), rank("b"))), "--mem", "100K")
         self.assertEqual(done.returncode, 1)
         self.assertIn("does not fit the memory of 2 ranks", done.stderr.decode())
+
+    def misfit(self, *args):
+        """What a plan that does not fit says. It is shown all the same."""
+        done = self.run_bin("plan", *args)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout.decode(), r"together")
+        self.assertIn("error: the ranks of %s have too little memory for this plan" % args[2], done.stderr.decode())
+        self.assertNotRegex(done.stderr.decode(), r"\b0\.0\d* GiB")
+        return done.stderr.decode()
+
+    @cli.needs_demo
+    def test_hosts_that_are_too_small(self):
+        """The same words for one host and for several, whoever chose the stages, and a status that a script sees."""
+        lists = [self.file(f"hosts{n}", "".join(f"node{i} mem=1M bw=50GB/s\n" for i in range(n))) for n in (1, 2)]
+        for path, ranks in zip(lists, ("1 rank", "2 ranks")):
+            error = self.misfit(cli.DEMO, "--facts", path)
+            self.assertRegex(error, f"warning: the model does not fit the memory of {ranks}: weights take 5.3 MiB, a KV cache of "
+                             f"512 tokens 2.0 MiB, buffers of each stage .* [KM]iB; together there are {ranks[0]}.0 MiB; hint: more hosts")
+            error = self.misfit(cli.DEMO, "--facts", path, "--stages", ranks[0])
+            self.assertRegex(error, r"warning: rank 0 on node0 has 1.0 MiB of memory for its stage, layers 0 to .* take \d\.\d MiB")
+        self.misfit(cli.DEMO, "--facts", lists[1], "--cut", "4")
+        done = self.run_bin("plan", cli.DEMO, "--facts", lists[0], "--json", "--save", self.path("small.json"))
+        self.assertEqual((done.returncode, len(json.loads(done.stdout)["plan"])), (1, 1))
+        self.good("plan", cli.DEMO, "--facts", self.file("large", "node0 mem=64M bw=50GB/s\n"))
+        self.bad(1, "does not fit the memory of 1 rank", "plan", cli.DEMO, "--facts", lists[0], "--mem", "1M")
+
+    @cli.needs_demo
+    def test_a_further_rank_of_hosts_that_are_too_small(self):
+        path = self.file("hosts", "node0 mem=1M bw=50GB/s\n")
+        error = self.misfit(cli.DEMO, "--facts", path, "--what-if", "mem=1M")
+        self.assertRegex(error, "warning: with the new rank, too, the model does not fit the memory of 2 ranks: .* there are 2.0 MiB")
+        done = self.run_bin("plan", cli.DEMO, "--facts", path, "--what-if", "mem=1G,speed=0.01,link=1KB/s")
+        self.assertEqual(done.returncode, 1)  # the hosts of the file are as small as before
+        self.assertIn("with the new rank the model fits the memory", done.stdout.decode())
+        self.assertNotIn(b"too, the model", done.stderr)
+        for mem, fits in ("1M", False), ("1G", True):
+            done = self.run_bin("plan", cli.DEMO, "--facts", path, "--what-if", f"mem={mem},speed=0.01", "--json")
+            more = json.loads(done.stdout)["predicted"]["what_if"]
+            self.assertEqual((more["fits"], more["used"]), (fits, fits), more)
+
+    def test_empty_files(self):
+        for text in "", "\n \t\r\n":
+            path = self.file("empty", text)
+            for option in "--facts", "--plan":
+                self.bad(1, [path, "is empty", "hint"], "plan", self.model, option, path)
 
     def facts_refused(self, change, *words):
         data = self.facts(rank("a"), rank("b"))

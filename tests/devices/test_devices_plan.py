@@ -128,10 +128,10 @@ class Plan(unittest.TestCase):
         self.assertEqual(json.loads(output)["sequences"][0]["ids"], want)
         for stage, name in enumerate(("test device 0", "test device 1", "test device 0")):
             self.assertRegex(error, rf"stage {stage}: layers [0-9]+-[0-9]+ on '{name}' ")
-        self.assertIn("2 stages share 'test device 0', so each gets at most 0.19 GiB of its memory", error)
+        self.assertIn("2 stages share 'test device 0', so each gets at most 190.7 MiB of its memory", error)
         self.assertNotIn("share 'test device 1'", error)
         output, error = self.run_it(*GENERATE, *options, "--device", "1", device="devices=2 memory_bytes=600000000")
-        self.assertIn("3 stages share 'test device 1', so each gets at most 0.19 GiB of its memory", error)
+        self.assertIn("3 stages share 'test device 1', so each gets at most 190.7 MiB of its memory", error)
         self.assertNotIn("test device 0", error)
         error = self.generate(*options, "--device", "2", device="devices=2", status=2)
         self.assertIn("--device 2: the backend 'test' has 2 here, counted from 0", error)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/registry.h"
+#include "engine/base/bytes_text.h"
 #include "engine/base/log.h"
 
 static bool is_auto(const mr_devices_config *config) {
@@ -85,8 +86,8 @@ static mr_status choose_device(const mr_devices_config *config, const mr_backend
 }
 
 static void say_shared(const mr_device_info *device, const mr_backend_options *o) {
-    mr_log_write(MR_LOG_INFO, "worker", "%d stages share '%s', so each gets at most %.2f GiB of its memory",
-                 (int)o->n_sharers, device->name, (double)device->memory_bytes / (1u << 30));
+    mr_log_write(MR_LOG_INFO, "worker", "%d stages share '%s', so each gets at most %s of its memory",
+                 (int)o->n_sharers, device->name, mr_bytes_text(device->memory_bytes, (char[MR_BYTES_TEXT]){0}));
 }
 
 static void warn(const char *name, const char *why) {

@@ -252,6 +252,20 @@ static void test_memory_is_short(void **state) {
     solve(&c, &plan);
     c.config.rank_bytes = 400;
     assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
+    /* One rank hears the same. The amounts are in units that show them. */
+    cluster_plain(&c, 1, 8);
+    c.ranks[0].memory_bytes = 799;
+    expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err,
+                 "does not fit the memory of 1 rank: weights take 950 B, a KV cache of 8 tokens 64 B, buffers of each "
+                 "stage 20 B; together there are 799 B");
+    c.config.memory.layer_bytes[0] = 3 << 20;
+    c.ranks[0].memory_bytes = 5 << 20;
+    expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err, "weights take 24.0 MiB, ");
+    expect_says(err.text, "together there are 5.0 MiB");
+    const mr_plan whole = {.n_stages = 1, .stages = {{.last = 8}}};
+    c.ranks[0].memory_bytes = 24 << 20;
+    expect_fails(mr_planner_check_memory(&c.config, &whole, &err), MR_E_NO_MEMORY, &err,
+                 "has 24.0000 MiB of memory for its stage, layers 0 to 7 with a KV cache of 8 tokens take 24.0002 MiB");
 }
 
 static void test_cost_of_a_link(void **state) {
