@@ -7,10 +7,10 @@
  *
  * Other rules hold while the machine is crowded (cpu_crowd.h), because fewer threads may well be faster there, and
  * because runs on the same number of threads differ by a fourth and more. The first trial of a level may begin at once
- * and lose three runs, so that large models need not wait for it. All further trials may lose two percent of the time.
- * A trial has at least three runs, which are added to those of earlier trials. When the machine becomes crowded or
- * free, the program forgets the times of its runs. When the machine becomes free, a program that runs on fewer threads
- * tries more at once. */
+ * and lose three runs, so that large models need not wait for it. All further trials may lose one percent of the time.
+ * A trial has at least three runs, unless fewer take as long, and they are added to those of earlier trials. When the
+ * machine becomes crowded or free, the program forgets the times of its runs. When the machine becomes free, a
+ * program that runs on fewer threads tries more at once. */
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/cpu/cpu_choice.h"
 
@@ -22,7 +22,7 @@ typedef struct rules {
     double look_runs, look_ns;        /* shortest trial before it is rejected */
     double take_ns;                   /* shortest trial before its level is taken */
     double gap_ns, most_gap_ns;       /* first and longest gap between two trials */
-    double half_ns;                   /* the sums of runs are halved after so much time */
+    double half_ns, half_runs;        /* the sums of runs are halved after so much time, with so many runs in them */
     double fund_runs, fund_ns, share; /* trials may lose fund_ns, fund_runs, plus this share of the time of all runs */
     double better;                    /* a level is better if its runs take at most this part of the time */
 } rules;
@@ -44,9 +44,10 @@ static const rules FREE = {.base_ns = 2e6,
                               .gap_ns = 400e6,
                               .most_gap_ns = 3.2e9,
                               .half_ns = 4e9,
+                              .half_runs = 8,
                               .fund_ns = 100e6,
                               .fund_runs = 3,
-                              .share = 0.02,
+                              .share = 0.01,
                               .better = 0.97};
 static const double OTHER = 2; /* runs faster or slower by this factor: the machine changed, reset the gap */
 
@@ -153,7 +154,8 @@ static void judge_trial(cpu_choice *c) {
         all.n += c->runs[c->trial].n;
     }
     bool better = mean(&all) <= h->better * now;
-    if (t->ns < h->look_ns || t->n < h->look_runs || (better && t->ns < h->take_ns))
+    bool is_short = t->ns < h->look_ns || (t->n < h->look_runs && t->ns < h->look_runs * now);
+    if (is_short || (better && t->ns < h->take_ns))
         return;
     if (t->ns > t->n * now)
         *(c->past->crowd.is_crowded ? &c->past->crowded_lost_ns : &c->past->lost_ns) += t->ns - t->n * now;
@@ -175,7 +177,7 @@ void cpu_choice_note(cpu_choice *c, int64_t ns) {
     if (c->trial >= 0)
         judge_trial(c);
     c->past->level = c->level;
-    if (c->run_ns - c->halved_ns < rules_of(c)->half_ns)
+    if (c->run_ns - c->halved_ns < rules_of(c)->half_ns || c->runs[c->level].n < rules_of(c)->half_runs)
         return;
     c->halved_ns = c->run_ns;
     for (int32_t l = 0; l < c->past->n_levels; l++)

@@ -303,30 +303,59 @@ static void test_a_large_model_finds_the_better_number_when_crowded(void **state
     assert_true(speed_when_crowded(one_is_better, 120 * MS, NULL) < 0.85);
 }
 
-/* A trial of one thread would be a disaster. */
+/* One thread is a bit slower, or so slow that its first run shows it. */
+static double one_is_slower(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)now_ns;
+    return n == 1 ? 170 * MS : 130 * MS;
+}
+
 static double one_is_bad(machine *m, int32_t n, double now_ns) {
     (void)m;
     (void)now_ns;
     return n == 1 ? 600 * MS : 130 * MS;
 }
 
-static void test_the_first_trial_costs_three_runs(void **state) {
+static void test_the_first_trial_has_three_runs_or_their_time(void **state) {
     (void)state;
-    machine m = {.run_ns = one_is_bad, .wait_share = most_of_it};
-    cpu_choice c;
-    cpu_choice_past past;
-    begin_watched(&m, &c, &past, 2);
-    for (int i = 0; i < 4; i++) /* one tells that it is crowded, and three show how long a run takes */
-        (void)run_until(&m, &c, m.now_ns + 1);
-    assert_int_equal(m.n_used[2], 4);
-    for (int i = 0; i < 3; i++)
-        (void)run_until(&m, &c, m.now_ns + 1);
-    assert_int_equal(m.n_used[1], 3);
-    (void)run_until(&m, &c, 60 * S);
-    assert_int_equal(m.n_used[1], 3); /* another trial may lose two percent */
-    (void)run_until(&m, &c, 300 * S);
-    assert_true(m.n_used[1] > 3);
-    assert_true(m.n_runs >= 0.97 * m.now_ns / (130 * MS));
+    static const struct {
+        double (*run_ns)(machine *, int32_t, double);
+        int32_t n_runs;
+    } cases[] = {{one_is_slower, 3}, {one_is_bad, 1}};
+    for (int i = 0; i < 2; i++) {
+        machine m = {.run_ns = cases[i].run_ns, .wait_share = most_of_it};
+        cpu_choice c;
+        cpu_choice_past past;
+        begin_watched(&m, &c, &past, 2);
+        for (int run = 0; run < 4; run++) /* one tells that it is crowded, and three show how long a run takes */
+            (void)run_until(&m, &c, m.now_ns + 1);
+        assert_int_equal(m.n_used[2], 4);
+        (void)run_until(&m, &c, m.now_ns + S);
+        assert_int_equal(m.n_used[1], cases[i].n_runs);
+        (void)run_until(&m, &c, 10 * S);
+        assert_int_equal(m.n_used[1], cases[i].n_runs); /* all further trials may lose one percent */
+        (void)run_until(&m, &c, 500 * S);
+        assert_true(m.n_used[1] > cases[i].n_runs);
+        assert_true(m.n_runs >= 0.985 * m.now_ns / (130 * MS));
+    }
+}
+
+/* A model so large that few runs are made between two times at which sums are halved. */
+static double very_large(machine *m, int32_t n, double now_ns) {
+    (void)now_ns;
+    return noisy(m, n == 1 ? 600 * MS : 2000 * MS);
+}
+
+static void test_runs_of_seconds_when_crowded(void **state) {
+    (void)state;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        machine m = {.run_ns = very_large, .wait_share = most_of_it, .r = {seed}};
+        cpu_choice c;
+        cpu_choice_past past;
+        begin_watched(&m, &c, &past, 2);
+        (void)run_until(&m, &c, 16 * S);
+        assert_int_equal(c.level, 0);
+    }
 }
 
 /* A prompt has few runs, and is over before a trial would pay. */
@@ -458,7 +487,8 @@ int main(void) {
         cmocka_unit_test(test_the_next_program_begins_where_the_last_one_is),
         cmocka_unit_test(test_without_time_it_stays),
         cmocka_unit_test(test_a_large_model_finds_the_better_number_when_crowded),
-        cmocka_unit_test(test_the_first_trial_costs_three_runs),
+        cmocka_unit_test(test_the_first_trial_has_three_runs_or_their_time),
+        cmocka_unit_test(test_runs_of_seconds_when_crowded),
         cmocka_unit_test(test_no_trial_in_a_short_prompt_when_crowded),
         cmocka_unit_test(test_a_large_model_follows_the_crowd),
         cmocka_unit_test(test_it_does_not_flap_where_one_thread_is_free),
