@@ -18,7 +18,7 @@ HANG_MS=2000 # where no rank lives any more, on one host
 pause() {
     local word=''
     read -r -t 0.1 -u "$wake" word || true
-    [[ ! $word ]] || noted+="$word "
+    [[ ! $word ]] || noted+="$word|"
 }
 
 # Sets now, in ms.
@@ -31,12 +31,15 @@ read_clock() {
 # would kill the ranks two seconds later; they are for rank 0, and this script passes them on.
 start_job() {
     start_filter
+    start_output
     trap 'on_signal INT 130' INT
     trap 'on_signal TERM 143' TERM
     trap on_hangup HUP
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT,PIPE --block-signal=INT,TERM \
-        mpirun "${options[@]}" "$program" "${command[@]}" <&0 2>&"$errors" {errors}>&- {wake}>&- &
+        mpirun "${options[@]}" "$program" "${command[@]}" <&0 >&"$output" 2>&"$errors" {output}>&- {output_end}<&- \
+        {errors}>&- {wake}>&- &
     mpirun=$!
+    exec {output}>&-
     [[ ! $caught ]] || on_signal TERM "$caught" # it came before these traps, or before mpirun
 }
 
@@ -79,6 +82,20 @@ on_hangup() {
         echo >&"$wake"
     else
         on_signal TERM 143
+    fi
+}
+
+# The job ends in order, and has failed.
+watch_output() {
+    if [[ $output_error ]] || ! find_output_error; then
+        return 0
+    fi
+    failed=yes
+    say_output_error
+    if [[ $rank_0 ]] && is_ours "$rank_0"; then
+        kill -TERM "$rank_0" 2>/dev/null || true
+    else
+        ask_mpirun
     fi
 }
 
@@ -205,6 +222,7 @@ watch_job() {
         relay_signals
         find_rank_0
         [[ $started == yes ]] || watch_start
+        watch_output
         if is_ending; then end_job; else end_ms=0; fi
         ((asked_ms == 0 || now - asked_ms < KILL_AFTER_MS)) || kill_job
     done
@@ -225,7 +243,9 @@ find_status() {
     mpirun_status=$status
     [[ ! -f $MILLRACE_STATUS_FILE ]] || read -r answer <"$MILLRACE_STATUS_FILE" || true
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
-    if ((mpirun_status == 128 + 11 && ! asked_ms)) && ! has_note error; then
+    if [[ $output_error ]]; then
+        :
+    elif ((mpirun_status == 128 + 11 && ! asked_ms)) && ! has_note error; then
         say "error: mpirun itself has crashed while it ended the job" "a rank was killed, or a host was lost"
     elif [[ $failed == yes || ($recovery == no && $started == no) ]] || is_error_known; then
         :
@@ -239,7 +259,8 @@ find_status() {
         status=${answer:-$((status ? status : 1))}
     fi
     # Of a job that it was slow to end, mpirun has returned no status.
-    [[ $recovery == yes || $caught || ! $noted =~ ' signal='([0-9]+) ]] || status=$((128 + BASH_REMATCH[1]))
+    [[ $recovery == yes || $caught || ! $noted =~ '|signal:'([0-9]+) ]] || status=$((128 + BASH_REMATCH[1]))
+    [[ ! $output_error || $caught ]] || status=1
 }
 
 # Reserves room for the two files of rank 0, so that it can write them when the file system has become full. Those of
@@ -282,7 +303,7 @@ run_job() {
     status=0
     reserve_files || true # rank 0 warns where it cannot write
     read_hosts
-    rank_0='' job_id='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
+    rank_0='' job_id='' output_error='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
@@ -291,6 +312,8 @@ run_job() {
     ((status)) || wait "$mpirun" || status=$?
     mpirun='' # another process may have its number now
     kill_children
+    end_output
+    ! find_output_error || [[ $failed == yes ]] || say_output_error
     end_filter
     find_status
 }

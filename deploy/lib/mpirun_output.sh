@@ -2,6 +2,7 @@
 # deploy/lib/mpirun_output.sh - what the job writes to standard error passes through a filter, which tells this script
 # what it has seen: notes are words in the pipe from which pause reads. No file is needed. A reader of standard error
 # that goes away, or a full disk, changes nothing: the filter reads on, and lines that cannot be written are lost.
+# Standard output is copied, because mpirun says nothing of writes that fail. Then the job has failed; a server goes on.
 # SPDX-License-Identifier: Apache-2.0
 
 LONGEST_BANNER=60 # lines: what is longer is no banner of mpirun
@@ -19,21 +20,22 @@ open_streams() {
 #   leaves  a rank has left rank 0
 #   error   an error of millrace has passed
 #   banner  a banner of mpirun has passed
-#   signal=N  mpirun has said that signal N has ended the first rank that failed
+#   signal:N  mpirun has said that signal N has ended the first rank that failed
+#   output:WHY  standard output cannot be written
 has_note() {
-    [[ $noted == *" $1 "* ]]
+    [[ $noted == *"|$1|"* ]]
 }
 
 # In the filter, whose standard output is the script's standard error. Each note is written once for a job: the pipe
 # takes them all, even if nobody reads.
 note() {
     ! has_note "$1" || return 0
-    noted+="$1 "
+    noted+="$1|"
     echo "$1" >&"$wake" || true
 }
 
 pass() {
-    printf '%s\n' "$1" || true
+    [[ $is_quiet == yes ]] || printf '%s\n' "$1" || true
 }
 
 # Handles the lines of a banner.
@@ -41,7 +43,7 @@ filter_banner() {
     local of_mpirun='exited on signal|has been aborted|to be terminated' of_status='non-zero (exit code|status)'
     local of_signal=' exited on signal ([0-9]+)'
     [[ $recovery == yes || ! $1 =~ $of_mpirun ]] || note ends # with recovery, a lost rank need not be the end
-    [[ ! $1 =~ $of_signal ]] || note "signal=${BASH_REMATCH[1]}"
+    [[ ! $1 =~ $of_signal ]] || note "signal:${BASH_REMATCH[1]}"
     [[ ! $1 =~ $of_status || $last != millrace* ]] || return 0
     note banner
     pass "$1"
@@ -78,7 +80,7 @@ filter_line() {
 # rank that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. The signals that end a job are
 # not for this: it goes on until end_filter.
 filter() {
-    local line banner='' n_lines=0 last='' is_rule='^-{60,}$' is_over=no # last: the last error of millrace
+    local line banner='' n_lines=0 last='' is_rule='^-{60,}$' is_over=no is_quiet=no # last: the last error of millrace
     local LC_ALL=C # any bytes may come
     trap '' INT TERM HUP PIPE
     while [[ $is_over == no ]]; do
@@ -86,6 +88,8 @@ filter() {
         [[ $line != *$'\4' ]] || is_over=yes line=${line%$'\4'}
         if [[ $is_over == yes && ! $line ]]; then
             break
+        elif [[ $line == *$'\5' ]]; then
+            is_quiet=yes
         elif [[ $banner ]]; then
             banner+=$'\n'$line n_lines=$((n_lines + 1))
             if [[ $line =~ $is_rule ]]; then
@@ -104,8 +108,13 @@ filter() {
     [[ ! $banner ]] || pass "$banner"
 }
 
+# Nothing more passes: what comes has its cause in what is known.
+quiet_filter() {
+    printf '\5\n' >&"$errors" || true
+}
+
 start_filter() {
-    noted=' '
+    noted='|'
     exec {errors}> >(filter >&2 2>/dev/null)
     filter_pid=$!
 }
@@ -121,6 +130,47 @@ end_filter() {
     done
     while read -r -t 0 -u "$wake"; do
         read -r -t 1 -u "$wake" word || break
-        [[ ! $word ]] || noted+="$word "
+        [[ ! $word ]] || noted+="$word|"
     done
+}
+
+# Copies standard output, and reads on where it cannot be written.
+copy_output() {
+    local why to
+    trap '' INT TERM HUP PIPE
+    exec {to}>&1
+    why=$(LC_ALL=C cat 2>&1 >&"$to") || true
+    [[ ! $why || ${command[0]} == serve ]] || note "output:${why##*: }"
+    exec cat >/dev/null {to}>&-
+}
+
+# Sets output, which mpirun writes, and output_end, its other end.
+start_output() {
+    exec {output}> >(copy_output 2>/dev/null {errors}>&-)
+    output_pid=$!
+    exec {output_end}</dev/fd/"$output"
+}
+
+# Waits until all that mpirun wrote is copied, however long its reader takes. A program that has outlived mpirun may
+# keep the pipe open: nothing is waited for once the pipe is empty for some seconds.
+end_output() {
+    local n_empty=0
+    while kill -0 "$output_pid" 2>/dev/null && ((n_empty < 30)); do
+        n_empty=$((n_empty + 1))
+        ! read -r -t 0 -u "$output_end" || n_empty=0
+        pause
+    done
+    exec {output_end}<&-
+}
+
+# Whether standard output could not be written. Sets output_error.
+find_output_error() {
+    [[ $noted =~ '|output:'([^|]*) ]] || return 1
+    output_error=${BASH_REMATCH[1]}
+}
+
+# Says so, but of a reader that is gone: the program of one process ends without a word then, too.
+say_output_error() {
+    quiet_filter
+    [[ $output_error == 'Broken pipe' ]] || say "error: standard output cannot be written: $output_error"
 }

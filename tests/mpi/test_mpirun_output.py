@@ -11,7 +11,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 from free_port import free_port  # noqa: E402 (after the path)
-from hosts import kill, run_tests  # noqa: E402 (after the path)
+from hosts import Job, kill, program_path, run_tests  # noqa: E402 (after the path)
 from test_mpi_serve import ask, wait_until_ready  # noqa: E402 (after the path)
 from test_mpirun_wrapper import Case, WRAPPER  # noqa: E402 (after the path)
 
@@ -108,6 +108,79 @@ class Reader(Case):
             self.assertEqual((status, found["choices"]), (200, wanted["choices"]))
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.status_of(job), 0)
+
+
+class Output(Case):
+    """Standard output is full, or its reader goes away."""
+    LONG = ["generate", "--demo", "-p", "x", "-n", "400", "-c", "500", "--ignore-eos", "--choices", "30", "--log-level",
+            "warn"]
+    SHORT = ["generate", "--demo", "-p", "x", "-n", "3", "--log-level", "warn"]
+
+    def check_failed(self, done, words):
+        """Status 1, and one line of error, or none."""
+        lines = done.stderr.decode().splitlines()
+        self.assertEqual((done.status, done.left, len(lines)), (1, [], 1 if words else 0), str(done))
+        self.assertIn(words, "".join(lines), str(done))
+
+    def test_same_bytes(self):
+        data = os.path.join(self.folder, "data")
+        with open(data, "wb") as f:
+            f.write(bytes(range(256)).replace(b"\n", b"") * 8000)
+        with open(data, "rb") as f:
+            self.assertEqual(self.run_job("exec cat " + data, "-n", "1", "generate").stdout, f.read())
+
+    def test_full(self):
+        """Early in the run, and at its end. A program that nobody stops would run for a minute."""
+        for recovery in ["--recovery"], ["--no-recovery"]:
+            for args in self.SHORT, self.LONG:
+                done = self.run_job(None, *recovery, "-n", "2", *args, launcher=[
+                    "sh", "-c", 'exec "$0" "$@" >/dev/full', WRAPPER])
+                self.check_failed(done, "standard output cannot be written: No space left on device")
+        done = self.run_job("while :; do echo x; sleep 0.1; done", "-n", "1", "generate", launcher=[
+            "sh", "-c", 'exec "$0" "$@" >/dev/full', WRAPPER])
+        self.check_failed(done, "No space left")
+
+    def test_reader_gone(self):
+        """As with one process: the job ends without a word."""
+        for job in (Job(None, self.LONG, launcher=[program_path()], program=[]),
+                    self.start(None, "--recovery", "-n", "2", *self.LONG),
+                    self.start(None, "--no-recovery", "-n", "2", *self.LONG)):
+            self.assertEqual(len(job.process.stdout.read(20)), 20)
+            job.process.stdout.close()
+            job.process.stdout = None
+            status, errors = job.process.wait(LIMIT_S), job.process.stderr.read()
+            job.process.stderr.close()
+            self.assertEqual((status, errors, job.left()), (1, b"", []), job.command)
+
+    def test_late_reader(self):
+        """It reads only once mpirun has ended: nothing is lost, though the pipe is full."""
+        begun = os.path.join(self.folder, "begun")
+        job = self.start(">%s; head -c 100000 /dev/zero" % begun, "-n", "1", "generate")
+        self.addCleanup(job.left, 0)  # where a test fails
+        while not os.path.exists(begun) or any("OMPI_COMM_WORLD_RANK" in environment or self.is_mpirun(pid)
+                  for pid, environment in job.processes().items()):
+            self.assertIsNone(job.process.poll())
+        self.assertIsNone(job.process.poll())
+        done = job.wait(LIMIT_S)
+        self.assertEqual((done.status, len(done.stdout), done.left), (0, 100000, []), str(done))
+
+    @staticmethod
+    def is_mpirun(pid):
+        try:
+            with open("/proc/%d/comm" % pid, encoding="ascii") as f:
+                return f.read() == "mpirun\n"
+        except OSError:
+            return False
+
+    def test_server_goes_on(self):
+        """A server has nothing to write there."""
+        text = """[ $rank = 0 ] || exit 0
+            for i in 0 1 2 3 4 5 6 7 8 9 a b c d e; do echo $i; sleep 0.02; done; put '' 0"""
+        for to in "/dev/full", "/dev/null", "&-":
+            done = self.run_job(RANK_0 + text, "-n", "2", "serve", launcher=[
+                "sh", "-c", 'exec "$0" "$@" >' + to, WRAPPER])
+            self.assertEqual(done.status, 0, str(done))
+            self.assertNotIn(b"error", done.stderr, str(done))
 
 
 class Temporary(Case):
