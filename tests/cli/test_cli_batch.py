@@ -111,37 +111,48 @@ class Batch(cli.Case):
         self.assertGreater(n, 0)
         self.assertLess(n, len(lines))
 
-    def run_while(self, name, change):
-        """Runs a batch of 3000 requests, changes its input after the first results, and waits for the end."""
-        lines = [request(i, max_tokens=1) for i in range(3000)]
+    def run_while(self, name, lines, change):
+        """Runs a batch, calls change(input, output) after the first results, and waits for the end."""
         command = self.batch(lines, name, "--log-level", "error")
         source, out = self.path(f"{name}.jsonl"), self.path(f"{name}.out")
         with subprocess.Popen([cli.BIN, *command], stderr=subprocess.PIPE, env=cli.environment()) as p:
             limit = time.monotonic() + cli.LIMIT_S
             while not (os.path.exists(out) and os.path.getsize(out)) and time.monotonic() < limit:
                 time.sleep(0.001)
-            change(source)
+            change(source, out)
             self.assertIsNone(p.poll(), "the batch ended too early")
             _, said = p.communicate(timeout=cli.LIMIT_S)
+        self.assertEqual(p.returncode, 1, said)
         self.assertEqual(len(said.splitlines()), 1, said)
-        self.assertIn(source.encode(), said)
-        self.assertEqual(len(self.results(out)), len(lines))
-        return p.returncode, said.decode(), command, out
+        return said.decode(), source, out, command
 
-    def test_an_input_that_is_cut(self):
-        status, said, _, _ = self.run_while("cut", lambda path: os.truncate(path, 1000))
-        self.assertEqual(status, 1)
-        self.assertIn("was changed while the batch ran", said)
-
-    def test_an_input_that_grows(self):
-        def grow(path):
+    def test_changed_input(self):
+        def grow(path, _):
             with open(path, "a", encoding="utf-8") as f:
                 f.write(request(3000, max_tokens=1) + "\n")
-        status, said, command, out = self.run_while("grown", grow)
-        self.assertEqual(status, 1)
-        self.assertIn("hint: the same command answers the new requests", said)
-        self.good(*command)
-        self.assertEqual(len(self.results(out)), 3001)
+        lines = [request(i, max_tokens=1) for i in range(3000)]
+        for change, words in ((lambda path, _: os.truncate(path, 1000), "was changed while the batch ran"),
+                              (grow, "hint: the same command answers the new requests")):
+            with self.subTest(words):
+                said, source, out, command = self.run_while("changed", lines, change)
+                self.assertIn(source, said)
+                self.assertIn(words, said)
+                self.assertEqual(len(self.results(out)), len(lines))
+                if change is grow:
+                    self.good(*command)
+                    self.assertEqual(len(self.results(out)), len(lines) + 1)
+                os.remove(out)
+
+    def test_changed_output(self):
+        lines = [request(i, max_tokens=200, ignore_eos=True) for i in range(300)]
+        for how, words in ((os.remove, "was removed"), (lambda out: os.replace(self.file("other", ""), out),
+                            "was replaced by another file"),
+                           (lambda out: os.truncate(out, 10), "was changed by another program")):
+            with self.subTest(words):
+                said, _, out, _ = self.run_while("changed", lines, lambda _, out, how=how: how(out))
+                self.assertIn(f"{out} {words} while the batch ran", said)
+                if os.path.exists(out):
+                    os.remove(out)
 
     def test_wrong_usage(self):
         prompts = self.file("a", "x\n")

@@ -233,6 +233,25 @@ mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_
     return MR_OK;
 }
 
+mr_status batch_file_check(const char *folder, const char *id, mr_err *err) {
+    char path[BATCH_PATH_BYTES];
+    json_t *object = NULL;
+    struct stat st;
+    mr_status status = batch_path(folder, id, "", path, err);
+    if (status == MR_OK)
+        status = batch_object_load(folder, id, &object, err);
+    if (status != MR_OK)
+        return status;
+    json_int_t n = json_integer_value(json_object_get(object, "bytes"));
+    json_decref(object);
+    if (stat(path, &st) != 0)
+        return io_error(path, "read", err);
+    return st.st_size == n
+               ? MR_OK
+               : mr_err_set(err, MR_E_FORMAT, "%s was changed by another program: it has %lld bytes in place of %lld",
+                            id, (long long)st.st_size, (long long)n);
+}
+
 mr_status batch_file_read(const char *folder, const char *id, mr_text_buf *out, mr_err *err) {
     char path[BATCH_PATH_BYTES];
     mr_status status = batch_path(folder, id, "", path, err);

@@ -64,6 +64,8 @@ json_t *batch_file_object(const char *id, mr_str name, mr_str purpose, size_t n_
 /* Writes a new file and its object, and returns the object. MR_E_INVALID: name or purpose is not UTF-8. */
 MR_MUST_USE mr_status batch_file_create(const char *folder, mr_str name, mr_str purpose, mr_str content, json_t **out,
                                         mr_err *err);
+/* Whether a file has the size that its object says. MR_E_FORMAT: another program has changed it. */
+MR_MUST_USE mr_status batch_file_check(const char *folder, const char *id, mr_err *err);
 MR_MUST_USE mr_status batch_file_read(const char *folder, const char *id, mr_text_buf *out, mr_err *err);
 MR_MUST_USE mr_status batch_file_delete(const char *folder, const char *id, mr_err *err);
 

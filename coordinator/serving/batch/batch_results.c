@@ -75,11 +75,11 @@ static mr_status resume(mr_batch_results *r, mr_batch_input *in, mr_err *err) {
         return io_error(r, "read", err);
     if (!S_ISREG(st.st_mode))
         return mr_err_set(err, MR_E_IO, "%.160s is no regular file", r->path);
-    size_t n = (size_t)st.st_size, good = 0;
-    mr_status status = take_results(r, in, &good, err);
-    if (status == MR_OK && good < n) {
-        r->n_cut_bytes = n - good;
-        if (ftruncate(r->fd, (off_t)good) != 0)
+    size_t n = (size_t)st.st_size;
+    mr_status status = take_results(r, in, &r->n_bytes, err);
+    if (status == MR_OK && r->n_bytes < n) {
+        r->n_cut_bytes = n - r->n_bytes;
+        if (ftruncate(r->fd, (off_t)r->n_bytes) != 0)
             status = io_error(r, "cut", err);
     }
     return status;
@@ -125,10 +125,33 @@ void mr_batch_results_close(mr_batch_results *r) {
     *r = (mr_batch_results){.fd = -1};
 }
 
+/* Other programs may do anything to the file of a batch that runs for hours, and none of it makes a write fail. */
+static mr_status check_file(const mr_batch_results *r, mr_err *err) {
+    struct stat opened, named;
+    if (fstat(r->fd, &opened) != 0)
+        return io_error(r, "read", err);
+    bool is_there = stat(r->path, &named) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR && errno != ESTALE)
+        return io_error(r, "found", err);
+    if (!is_there || opened.st_ino != named.st_ino || opened.st_dev != named.st_dev)
+        return mr_err_set(
+            err, MR_E_NOT_FOUND,
+            "%.160s was %s while the batch ran, so results are lost; hint: the same command answers their "
+            "requests again",
+            r->path, is_there ? "replaced by another file" : "removed");
+    if ((size_t)opened.st_size != r->n_bytes)
+        return mr_err_set(
+            err, MR_E_FORMAT,
+            "%.160s was changed by another program while the batch ran: it has %lld bytes in place of %zu; "
+            "hint: the same command answers again what is lost; remove lines that are no results before",
+            r->path, (long long)opened.st_size, r->n_bytes);
+    return MR_OK;
+}
+
 /* Appends with O_APPEND. A result that is written in part is cut off at the next start. After a failure the unwritten
  * bytes stay in `unsaved`, because the disk may have room at the next attempt. */
 static mr_status write_unsaved(mr_batch_results *r, mr_err *err) {
-    mr_status status = MR_OK;
+    mr_status status = r->unsaved.len ? check_file(r, err) : MR_OK;
     size_t at = 0;
     while (at < r->unsaved.len && status == MR_OK) {
         ssize_t n = write(r->fd, r->unsaved.data + at, r->unsaved.len - at);
@@ -139,6 +162,7 @@ static mr_status write_unsaved(mr_batch_results *r, mr_err *err) {
     if (at) { /* 0: data may be NULL */
         memmove(r->unsaved.data, r->unsaved.data + at, r->unsaved.len - at);
         r->unsaved.len -= at;
+        r->n_bytes += at;
     }
     return status;
 }
@@ -147,6 +171,8 @@ mr_status batch_results_sync(mr_batch_results *r, mr_err *err) {
     mr_status status = write_unsaved(r, err);
     if (status == MR_OK && r->n_unsaved && fdatasync(r->fd) != 0)
         status = io_error(r, "synced", err);
+    if (status == MR_OK)
+        status = check_file(r, err);
     if (status == MR_OK)
         r->n_unsaved = 0;
     return status;

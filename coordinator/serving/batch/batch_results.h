@@ -6,7 +6,8 @@
  * Owns:    the descriptor, and a lock on the file while it is open, so that two programs cannot run the same batch.
  * Threads: caller serialises.
  * Errors:  MR_E_IO, also where another program has the file open; MR_E_FORMAT: the file does not hold results of this
- *          input. */
+ *          input, or another program has cut or extended it since it was opened; MR_E_NOT_FOUND: it was removed or
+ *          replaced since then. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_RESULTS_H
 #define MR_COORDINATOR_SERVING_BATCH_BATCH_RESULTS_H
@@ -18,6 +19,7 @@ typedef struct mr_batch_results {
     const char *path; /* borrowed */
     mr_text_buf unsaved;
     int32_t n_unsaved;  /* results that are not synced: in `unsaved`, or written */
+    size_t n_bytes;     /* of the file, as far as this program has written it */
     size_t n_cut_bytes; /* of a torn result, cut off by open */
     uint32_t n_found;   /* results in the file when it was opened */
     uint32_t n_failed;  /* of these: with an error */
@@ -33,7 +35,8 @@ MR_MUST_USE mr_status batch_results_add(mr_batch_results *r, const mr_batch_inpu
 /* Adds the error of a line that is no valid request. */
 MR_MUST_USE mr_status batch_results_add_error(mr_batch_results *r, const mr_batch_input *in, batch_line *l,
                                               const char *code, const char *message, mr_err *err);
-/* Writes and syncs: on MR_OK all results so far are on the disk. */
+/* Writes and syncs: on MR_OK all results so far are on the disk, in the file that has the path. After MR_E_NOT_FOUND
+ * and MR_E_FORMAT nothing is written any more. */
 MR_MUST_USE mr_status batch_results_sync(mr_batch_results *r, mr_err *err);
 
 /* batch_results_read.c: what stands in a file of results. */

@@ -2,9 +2,10 @@
  * of batch_input_order, and the answers go into the file of results. A request without a seed gets one made from its
  * line, so that a batch has the same results however often it is stopped and resumed.
  * Threads: mr_batch_run blocks its thread. This must not be the main thread, which runs the service.
- * Errors:  MR_E_CANCELLED: config.stops asked for an end; MR_E_UNAVAILABLE: the service has ended; MR_E_IO,
- *          MR_E_NO_MEMORY. After an error the results so far are on the disk, and the batch can be resumed. An error of
- *          a single request is the result of this request. */
+ * Errors:  MR_E_CANCELLED: config.stops asked for an end; MR_E_UNAVAILABLE: the service has ended; MR_E_NOT_FOUND,
+ *          MR_E_FORMAT: another program has removed or changed the file of results (batch_results.h); MR_E_IO,
+ *          MR_E_NO_MEMORY. After an error the results so far are on the disk, unless another program took them away,
+ *          and the batch can be resumed. An error of a single request is the result of this request. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_COORDINATOR_SERVING_BATCH_BATCH_RUN_H
 #define MR_COORDINATOR_SERVING_BATCH_BATCH_RUN_H

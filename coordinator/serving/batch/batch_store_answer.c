@@ -111,7 +111,9 @@ static void delete_file(mr_batch_store *s, const char *id, mr_batch_answer *out)
 
 static void answer_content(mr_batch_store *s, const char *id, mr_batch_answer *out) {
     mr_err err;
-    mr_status status = batch_file_read(s->folder, id, &out->body, &err);
+    mr_status status = batch_file_check(s->folder, id, &err);
+    if (status == MR_OK)
+        status = batch_file_read(s->folder, id, &out->body, &err);
     out->content_type = "application/octet-stream";
     if (status == MR_OK)
         return;

@@ -3,6 +3,7 @@
  * the object of the batch says how it ended. */
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,25 +94,44 @@ static bool is_passing(mr_status status) {
     return status == MR_E_UNAVAILABLE || status == MR_E_NO_MEMORY || status == MR_E_IO;
 }
 
-/* Clients read the message, so words stand in place of the path. The log has the path. */
+/* Clients read the message, so words stand in place of the path, and no hint for the one who runs the program. The log
+ * has both. */
 static void fail(const json_t *batch, batch_outcome *out, const char *path, const char *words, const mr_err *why) {
     size_t n = strnlen(path, ERROR_PATH_BYTES);
     bool has_path = n && strncmp(why->text, path, n) == 0;
     out->end = BATCH_FAILED;
     out->code = "batch_failed";
     snprintf(out->message, sizeof out->message, "%s%s", has_path ? words : "", has_path ? why->text + n : why->text);
+    char *hint = strstr(out->message, "; hint: ");
+    if (hint)
+        *hint = 0;
     mr_log_write(MR_LOG_WARN, "batch", "%s: %s", text_at(batch, "id"), why->text);
 }
 
-static mr_status open_input(const char *path, const json_t *batch, mr_batch_input *in, batch_outcome *out,
-                            mr_err *err) {
-    mr_status status = mr_batch_input_open(path, in, err);
+static mr_status open_input(const char *folder, const char *path, const json_t *batch, mr_batch_input *in,
+                            batch_outcome *out, mr_err *err) {
+    mr_status status = batch_file_check(folder, text_at(batch, "input_file_id"), err);
+    if (status == MR_OK)
+        status = mr_batch_input_open(path, in, err);
     if (status == MR_OK || status == MR_E_NO_MEMORY)
         return status;
     if (status == MR_E_NOT_FOUND)
         mr_err_set(err, status, "%.*s is not there any more", ERROR_PATH_BYTES, path);
     fail(batch, out, path, "the input file", err);
     return MR_OK;
+}
+
+static mr_status split(const char *folder, const json_t *batch, const char *journal, batch_outcome *out, mr_err *err) {
+    mr_status status = batch_split(folder, batch, &out->n_answers, &out->n_failures, err);
+    mr_err why;
+    if (status == MR_OK && out->end != BATCH_FAILED && out->n_answers + out->n_failures != out->n_lines) {
+        mr_err_set(&why, MR_E_FORMAT,
+                   "%.*s was changed by another program while the batch ran: %" PRIu32 " of %" PRIu32
+                   " results are left",
+                   ERROR_PATH_BYTES, journal, out->n_answers + out->n_failures, out->n_lines);
+        fail(batch, out, journal, "the journal of the batch", &why);
+    }
+    return status;
 }
 
 mr_status batch_store_run(mr_batch_store *s, const json_t *batch, batch_outcome *out, mr_err *err) {
@@ -134,7 +154,7 @@ mr_status batch_store_run(mr_batch_store *s, const json_t *batch, batch_outcome 
     if (status == MR_OK)
         status = batch_path(s->folder, text_at(batch, "id"), BATCH_JOURNAL, journal, err);
     if (status == MR_OK)
-        status = open_input(in_path, batch, &in, out, err);
+        status = open_input(s->folder, in_path, batch, &in, out, err);
     out->n_lines = in.n;
     if (status == MR_OK && out->end == BATCH_LEFT && !is_cancelled(s))
         status = check_lines(&config, out, err);
@@ -148,7 +168,7 @@ mr_status batch_store_run(mr_batch_store *s, const json_t *batch, batch_outcome 
     mr_batch_results_close(&results);
     mr_batch_input_close(&in);
     if (status == MR_OK && out->end != BATCH_LEFT)
-        status = batch_split(s->folder, batch, &out->n_answers, &out->n_failures, err);
+        status = split(s->folder, batch, journal, out, err);
     if (status != MR_OK)
         out->end = BATCH_LEFT;
     return status;

@@ -457,48 +457,6 @@ static void test_full_disk(void **state) {
     mr_text_buf_deinit(&text);
 }
 
-/* Results that are longer than the pieces in which a file is read. Each allocation fails once: the next try finds all
- * results. */
-static void test_long_results(void **state) {
-    (void)state;
-    static const size_t N_BYTES[] = {(1 << 18) - 200, 1 << 18, 3 << 18, 10};
-    mr_text_buf body = {0};
-    mr_batch_input in;
-    mr_batch_results results;
-    mr_err err;
-    open_input("one\ntwo\nthree\nfour\n", &in);
-    unlink(out_path);
-    expect_ok(mr_batch_results_open(out_path, &in, &results, &err), &err);
-    for (uint32_t i = 0; i < in.n; i++) {
-        mr_text_buf_clear(&body);
-        assert_true(mr_text_buf_append(&body, "\"", 1) && mr_text_buf_reserve(&body, N_BYTES[i]));
-        memset(body.data + body.len, 'x', N_BYTES[i]);
-        body.len += N_BYTES[i];
-        assert_true(mr_text_buf_append(&body, "\"", 1));
-        expect_ok(batch_results_add(&results, &in, &in.lines[i], i ? 200 : 500, (mr_str){body.data, body.len}, &err),
-                  &err);
-    }
-    expect_ok(batch_results_sync(&results, &err), &err);
-    mr_batch_results_close(&results);
-    mr_status status = MR_E_NO_MEMORY;
-    int64_t at = 0;
-    for (; status != MR_OK; at++) {
-        for (uint32_t i = 0; i < in.n; i++)
-            in.lines[i].is_done = false;
-        mr_mem_fail_at(at);
-        status = mr_batch_results_open(out_path, &in, &results, &err);
-        mr_mem_fail_at(-1);
-        assert_true(status == MR_OK || status == MR_E_NO_MEMORY);
-    }
-    assert_true(at > 2);
-    assert_int_equal(results.n_found, 4);
-    assert_int_equal(results.n_failed, 1);
-    assert_int_equal(results.n_cut_bytes, 0);
-    mr_batch_results_close(&results);
-    mr_batch_input_close(&in);
-    mr_text_buf_deinit(&body);
-}
-
 static bool after_some(void *ctx) {
     return (*(int *)ctx)-- <= 0;
 }
@@ -580,7 +538,6 @@ int main(void) {
         cmocka_unit_test(test_torn_results),
         cmocka_unit_test(test_foreign_results),
         cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_long_results),
         cmocka_unit_test(test_stop),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

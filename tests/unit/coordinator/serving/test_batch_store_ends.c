@@ -232,6 +232,63 @@ static void test_input_is_gone(void **state) {
     mr_text_buf_deinit(&lines);
 }
 
+/* Another program changes a file of the folder: the batch fails, and its error names no path. */
+static void test_changed_journal(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    static const char *const WORDS[] = {"the journal of the batch was removed while the batch ran",
+                                        "the journal of the batch was changed by another program",
+                                        "the journal of the batch, line 1: its checksum does not fit"};
+    mr_text_buf lines = many_lines(N);
+    for (int i = 0; i < 3; i++) {
+        char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], journal[200];
+        store_start(3000, true);
+        upload(lines.data, file);
+        create(file, id);
+        wait_for_count(id, "completed", 3);
+        path_in_folder(id, ".journal", journal);
+        if (i == 0) {
+            assert_int_equal(unlink(journal), 0);
+        } else { /* a byte of the first result, whose size stays: its checksum tells */
+            FILE *f = fopen(journal, "r+");
+            assert_true(f && fseek(f, 90, SEEK_SET) == 0 && fputc('\1', f) == 1 && fclose(f) == 0);
+        }
+        if (i == 2) {
+            store_stop();
+            store_start(0, true);
+        }
+        json_t *batch = wait_for(id, "failed");
+        const json_t *error = json_array_get(json_object_get(json_object_get(batch, "errors"), "data"), 0);
+        expect_says(text_at(error, "message"), WORDS[i]);
+        assert_null(strstr(text_at(error, "message"), folder));
+        assert_null(strstr(text_at(error, "message"), "hint"));
+        tally t = tally_batch(batch, N);
+        assert_int_equal(t.n_answers > 0, i > 0);
+        store_stop();
+    }
+    mr_text_buf_deinit(&lines);
+}
+
+/* Stored files are cut: neither a batch nor a client takes a part for the whole. */
+static void test_changed_files(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
+    store_start(0, false);
+    upload(LINE("a", "one") LINE("b", "two"), file);
+    create(file, id);
+    path_in_folder(file, "", path);
+    assert_int_equal(truncate(path, (off_t)strlen(LINE("a", "one"))), 0);
+    store_work();
+    json_t *batch = wait_for(id, "failed");
+    const json_t *error = json_array_get(json_object_get(json_object_get(batch, "errors"), "data"), 0);
+    expect_says(text_at(error, "message"), "was changed by another program");
+    assert_int_equal(fake_api_n_calls(), 0);
+    json_decref(batch);
+    snprintf(path, sizeof path, "/v1/files/%s/content", file);
+    ask_wrong("GET", path, "", 400, "was changed by another program");
+    store_stop();
+}
+
 /* All failures came before the restart: lines that are no requests are the first ones that get a result. */
 static void test_failures_before_restart(void **state) {
     (void)state;
@@ -355,6 +412,8 @@ int main(void) {
         cmocka_unit_test(test_cancelled_and_restarted),
         cmocka_unit_test(test_cancelled_before_start),
         cmocka_unit_test(test_input_is_gone),
+        cmocka_unit_test(test_changed_journal),
+        cmocka_unit_test(test_changed_files),
         cmocka_unit_test(test_failures_before_restart),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_earlier_version),
