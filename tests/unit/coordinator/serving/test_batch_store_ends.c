@@ -1,7 +1,14 @@
 /* What is there when a batch has ended: answers in the output file, failures in the error file, however the batch ended
  * and whatever came between. tests/support/fake_api.c answers the calls. */
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
 #include "coordinator/serving/batch/batch_store_internal.h"
+#include "engine/base/clock.h"
 #include "engine/base/mem.h"
 #include "tests/unit/coordinator/serving/test_batch_store_rig.h"
 
@@ -344,6 +351,48 @@ static void test_full_disk(void **state) {
     }
 }
 
+/* Waits until the journal has this size and no run has it open. */
+static void wait_for_journal(const char *path, off_t size) {
+    int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
+    for (bool is_left = false; !is_left; usleep(1000)) {
+        struct stat st;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        is_left = fd >= 0 && fstat(fd, &st) == 0 && st.st_size == size && flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (mr_clock_now_ns() > until)
+            fail_msg("%s is never left with %lld bytes", path, (long long)size);
+    }
+}
+
+/* A disk that is full for a while when results are written. */
+static void test_full_disk_while_running(void **state) {
+    (void)state;
+    enum { N = 200, N_BYTES = 4000 };
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], journal[200];
+    struct rlimit before, full;
+    mr_text_buf lines = many_lines(N);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before;
+    full.rlim_cur = N_BYTES;
+    store_start(0, false);
+    upload(lines.data, file);
+    create(file, id);
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+    store_work();
+    path_in_folder(id, ".journal", journal);
+    wait_for_journal(journal, N_BYTES);
+    json_decref(wait_for(id, "in_progress"));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    tally t = tally_batch(wait_for(id, "completed"), N);
+    assert_int_equal(t.n_answers + t.n_failures, N);
+    assert_int_equal(t.n_failures, N / 10 + t.n_statuses);
+    store_stop();
+    mr_text_buf_deinit(&lines);
+}
+
 /* A batch that an earlier version has begun: its results stand at output_file_id, and error_file_id is null. */
 static void test_earlier_version(void **state) {
     (void)state;
@@ -416,6 +465,7 @@ int main(void) {
         cmocka_unit_test(test_changed_files),
         cmocka_unit_test(test_failures_before_restart),
         cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_full_disk_while_running),
         cmocka_unit_test(test_earlier_version),
         cmocka_unit_test(test_no_memory), /* last: it leaves a batch that has not ended */
     };
