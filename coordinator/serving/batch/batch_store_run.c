@@ -94,18 +94,22 @@ static bool is_passing(mr_status status) {
     return status == MR_E_UNAVAILABLE || status == MR_E_NO_MEMORY || status == MR_E_IO;
 }
 
-/* Clients read the message, so words stand in place of the path, and no hint for the one who runs the program. The log
- * has both. */
+/* Clients read the message, so words stand in place of the path. The log has the path. */
 static void fail(const json_t *batch, batch_outcome *out, const char *path, const char *words, const mr_err *why) {
     size_t n = strnlen(path, ERROR_PATH_BYTES);
     bool has_path = n && strncmp(why->text, path, n) == 0;
     out->end = BATCH_FAILED;
     out->code = "batch_failed";
     snprintf(out->message, sizeof out->message, "%s%s", has_path ? words : "", has_path ? why->text + n : why->text);
+    mr_log_write(MR_LOG_WARN, "batch", "%s: %s", text_at(batch, "id"), why->text);
+}
+
+/* The hints are for `millrace batch`: a client can do nothing about the journal. */
+static void fail_by_journal(const json_t *batch, batch_outcome *out, const char *journal, const mr_err *why) {
+    fail(batch, out, journal, "the journal of the batch", why);
     char *hint = strstr(out->message, "; hint: ");
     if (hint)
         *hint = 0;
-    mr_log_write(MR_LOG_WARN, "batch", "%s: %s", text_at(batch, "id"), why->text);
 }
 
 static mr_status open_input(const char *folder, const char *path, const json_t *batch, mr_batch_input *in,
@@ -129,7 +133,7 @@ static mr_status split(const char *folder, const json_t *batch, const char *jour
                    "%.*s was changed by another program while the batch ran: %" PRIu32 " of %" PRIu32
                    " results are left",
                    ERROR_PATH_BYTES, journal, out->n_answers + out->n_failures, out->n_lines);
-        fail(batch, out, journal, "the journal of the batch", &why);
+        fail_by_journal(batch, out, journal, &why);
     }
     return status;
 }
@@ -161,7 +165,7 @@ mr_status batch_store_run(mr_batch_store *s, const json_t *batch, batch_outcome 
     if (status == MR_OK && out->end == BATCH_LEFT) {
         status = run_lines(s, &config, journal, out, err);
         if (status != MR_OK && !is_passing(status)) {
-            fail(batch, out, journal, "the journal of the batch", err);
+            fail_by_journal(batch, out, journal, err);
             status = MR_OK;
         }
     }

@@ -144,6 +144,22 @@ static void test_refused(void **state) {
     store_stop();
 }
 
+/* A file that is no text: clients read what is wrong and what to do, and no path. */
+static void test_no_text(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES];
+    store_start(0, true);
+    upload("\xff\xfe"
+           "a",
+           file);
+    create(file, id);
+    json_t *batch = wait_for(id, "failed");
+    const json_t *error = json_array_get(json_object_get(json_object_get(batch, "errors"), "data"), 0);
+    expect_says(text_at(error, "message"), "the input file is text in UTF-16; hint: save it as UTF-8");
+    json_decref(batch);
+    store_stop();
+}
+
 /* n lines: each third one is refused, and each tenth one is no request. */
 static mr_text_buf many_lines(int n) {
     mr_text_buf b = {0};
@@ -457,6 +473,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_no_text),
         cmocka_unit_test(test_cancelled),
         cmocka_unit_test(test_cancelled_and_restarted),
         cmocka_unit_test(test_cancelled_before_start),
