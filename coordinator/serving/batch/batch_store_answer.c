@@ -178,12 +178,13 @@ static json_t *new_batch(const json_t *asked) {
 }
 
 static void create_batch(mr_batch_store *s, mr_str body, mr_batch_answer *out) {
-    json_t *asked = mr_json_read(body, MR_JSON_UNIQUE_NAMES, NULL), *file = NULL, *batch = NULL;
+    mr_api_error wrong = {0};
+    json_t *asked = mr_api_json_parse(body, &wrong), *file = NULL, *batch = NULL;
     const char *input = text_at(asked, "input_file_id");
     mr_err err;
     mr_status status = MR_OK;
-    if (!json_is_object(asked))
-        refuse(out, 400, NULL, "the body is no JSON object");
+    if (!asked)
+        answer_error(out, &wrong);
     else if (!is_endpoint(text_at(asked, "endpoint")))
         refuse(out, 400, "endpoint", "endpoint is none of /v1/chat/completions, /v1/completions, /v1/embeddings");
     else if (!batch_id_is_good(input, "file-") || batch_object_load(s->folder, input, &file, &err) != MR_OK)

@@ -187,7 +187,9 @@ static void test_wrong_requests(void **state) {
     ask_wrong("GET", "/v1/files/file-012345678901234567890123", "", 404, "no such file");
     ask_wrong("GET", "/v1/files/file-012345678901234567890123/content", "", 404, "no such file");
     ask_wrong("PUT", "/v1/files/file-012345678901234567890123", "", 404, "nothing");
-    ask_wrong("POST", "/v1/batches", "[1]", 400, "no JSON object");
+    ask_wrong("POST", "/v1/batches", "[1]", 400, "an array, where a JSON object is expected");
+    ask_wrong("POST", "/v1/batches", "\xFF\xFE{", 400, "UTF-16; hint: send UTF-8");
+    ask_wrong("POST", "/v1/batches", "\xEF\xBB\xBF{}", 400, "endpoint is none of"); /* a byte order mark is skipped */
     ask_wrong("POST", "/v1/batches", "{\"endpoint\": \"/v1/models\"}", 400, "endpoint");
     ask_wrong("POST", "/v1/batches",
               "{\"endpoint\": \"/v1/completions\", \"input_file_id\": \"file-012345678901234567890123\"}", 400,
