@@ -32,15 +32,12 @@ read_clock() {
 start_job() {
     start_filter
     start_output
-    trap 'on_signal INT 130' INT
-    trap 'on_signal TERM 143' TERM
-    trap on_hangup HUP
+    note_signals INT TERM HUP
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT,PIPE --block-signal=INT,TERM \
         mpirun "${options[@]}" "$program" "${command[@]}" <&0 >&"$output" 2>&"$errors" {output}>&- {output_end}<&- \
         {errors}>&- {wake}>&- &
     mpirun=$!
     exec {output}>&-
-    [[ ! $caught ]] || on_signal TERM "$caught" # it came before these traps, or before mpirun
 }
 
 # Whether a process belongs to this job.
@@ -61,27 +58,69 @@ find_rank_0() {
         say "rank 0 is process $pid: SIGTERM to it or to this script ends the server in order"
 }
 
+# What traps do: a trap runs between any two commands, also while rank 0 is looked for. take_signals does the rest.
+note_signal() {
+    signals+=("$1")
+    echo >&"$wake"
+}
+
+# note_signals NAME ...: from now on these signals are noted.
+note_signals() {
+    local name
+    for name in "$@"; do
+        # shellcheck disable=SC2064 # the name is that of now
+        trap "note_signal $name" "$name"
+    done
+}
+
+# Handles the signals that were noted.
+take_signals() {
+    while ((n_taken < ${#signals[@]})); do
+        n_taken=$((n_taken + 1))
+        case ${signals[n_taken - 1]} in
+        INT) on_signal INT 130 ;;
+        TERM) on_signal TERM 143 ;;
+        HUP) on_hangup ;;
+        esac
+    done
+}
+
 # on_signal NAME STATUS: the first signal is for rank 0, which ends the job in order; a second one ends mpirun.
 on_signal() {
     caught=$2
     n_signals=$((n_signals + 1))
-    find_rank_0
     if ((n_signals == 1)) && [[ $rank_0 ]] && is_ours "$rank_0"; then
         kill "-$1" "$rank_0" 2>/dev/null || true
     else
         ask_mpirun
     fi
-    echo >&"$wake"
 }
 
-# A server reads its keys anew.
+# A server reads its keys anew. One that does not catch the signal yet will read them, and has nothing to renew.
 on_hangup() {
-    find_rank_0
-    if [[ ${command[0]} == serve && $rank_0 ]] && is_ours "$rank_0"; then
-        kill -HUP "$rank_0" 2>/dev/null || true
-        echo >&"$wake"
-    else
+    if [[ ${command[0]} != serve || ($started == yes && ! $rank_0) ]]; then
         on_signal TERM 143
+    elif [[ $rank_0 ]] && is_ours "$rank_0" && has_signal "$rank_0" SigCgt 1; then
+        kill -HUP "$rank_0" 2>/dev/null || true
+    fi
+}
+
+# has_signal PID SET NUMBER: whether a signal is in a set of /proc/PID/status.
+has_signal() {
+    local key value=0
+    while read -r key value; do
+        [[ $key != "$2:" ]] || break
+    done 2>/dev/null <"/proc/$1/status" || return 1
+    ((0x${value:-0} & 1 << ($3 - 1)))
+}
+
+# A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it.
+relay_signals() {
+    ((n_signals == 0)) || return 0
+    if has_signal "$mpirun" ShdPnd 15; then
+        on_signal TERM 143
+    elif has_signal "$mpirun" ShdPnd 2; then
+        on_signal INT 130
     fi
 }
 
@@ -96,20 +135,6 @@ watch_output() {
         kill -TERM "$rank_0" 2>/dev/null || true
     else
         ask_mpirun
-    fi
-}
-
-# A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it.
-relay_signals() {
-    local key value=0
-    ((n_signals == 0)) || return 0
-    while read -r key value; do
-        [[ $key != ShdPnd: ]] || break
-    done 2>/dev/null <"/proc/$mpirun/status" || return 0
-    if ((0x${value:-0} & 1 << 14)); then
-        on_signal TERM 143
-    elif ((0x${value:-0} & 1 << 1)); then
-        on_signal INT 130
     fi
 }
 
@@ -219,8 +244,9 @@ watch_job() {
     while kill -0 "$mpirun" 2>/dev/null; do
         pause
         read_clock
-        relay_signals
         find_rank_0
+        take_signals
+        relay_signals
         [[ $started == yes ]] || watch_start
         watch_output
         if is_ending; then end_job; else end_ms=0; fi
@@ -290,8 +316,7 @@ make_folder() {
 prepare_job() {
     make_folder
     export MILLRACE_STATUS_FILE=$folder/status
-    trap '' PIPE # the reader of standard error may go away
-    caught='' mpirun=''
+    caught='' mpirun='' signals=() n_taken=0
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)
@@ -313,6 +338,7 @@ run_job() {
     mpirun='' # another process may have its number now
     kill_children
     end_output
+    take_signals
     ! find_output_error || [[ $failed == yes ]] || say_output_error
     end_filter
     find_status

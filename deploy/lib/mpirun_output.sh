@@ -152,10 +152,10 @@ start_output() {
 }
 
 # Waits until all that mpirun wrote is copied, however long its reader takes. A program that has outlived mpirun may
-# keep the pipe open: nothing is waited for once the pipe is empty for some seconds.
+# keep the pipe open: nothing is waited for once the pipe is empty for some seconds, or after a signal.
 end_output() {
     local n_empty=0
-    while kill -0 "$output_pid" 2>/dev/null && ((n_empty < 30)); do
+    while kill -0 "$output_pid" 2>/dev/null && ((n_empty < 30 && n_taken == ${#signals[@]})); do
         n_empty=$((n_empty + 1))
         ! read -r -t 0 -u "$output_end" || n_empty=0
         pause

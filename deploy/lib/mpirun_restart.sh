@@ -49,24 +49,15 @@ forget_old_restarts() {
     recent=("${kept[@]}")
 }
 
-# on_early_signal STATUS: there is no job that the signal could end.
-on_early_signal() {
-    caught=$1
-    echo >&"$wake"
-}
-
 # Waits before a restart. A signal ends the wait and the job. A server ignores SIGHUP, which has nothing to renew.
 wait_to_restart() {
     local wait_s=$((1 << ${#recent[@]})) end
     ((wait_s <= LONGEST_WAIT_S)) || wait_s=$LONGEST_WAIT_S
-    trap 'on_early_signal 130' INT
-    trap 'on_early_signal 143' TERM
-    trap 'on_early_signal 143' HUP
     [[ ${command[0]} != serve ]] || trap '' HUP
     say "$killed: the job starts again in $wait_s s, restart $((${#recent[@]} + 1)) of $restarts in \
 $((RESTARTS_IN_S / 60)) min"
     end=$((now + wait_s * 1000))
-    while [[ ! $caught ]] && ((now < end)); do
+    while take_signals && [[ ! $caught ]] && ((now < end)); do
         pause
         read_clock
     done

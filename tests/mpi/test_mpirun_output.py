@@ -3,9 +3,11 @@
 """deploy/millrace-mpirun where its output cannot be written: the reader is gone, a disk is full. Most tests run a script
 in place of millrace. Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,11 +19,11 @@ from test_mpirun_wrapper import Case, WRAPPER  # noqa: E402 (after the path)
 
 LIMIT_S = 60
 # Rank 0 writes its files as millrace does.
-RANK_0 = """
+PUT = """
 put() { echo "$2" >"$MILLRACE_STATUS_FILE$1.part" && mv "$MILLRACE_STATUS_FILE$1.part" "$MILLRACE_STATUS_FILE$1"; }
 trap '' PIPE
-[ $rank != 0 ] || put .pid "$$ here"
 """
+RANK_0 = PUT + '[ $rank != 0 ] || put .pid "$$ here"\n'
 
 
 def close_after(stream, words):
@@ -181,6 +183,72 @@ class Output(Case):
                 "sh", "-c", 'exec "$0" "$@" >' + to, WRAPPER])
             self.assertEqual(done.status, 0, str(done))
             self.assertNotIn(b"error", done.stderr, str(done))
+
+
+class Signals(Case):
+    """Signals that come at the wrong moment, or that nobody means for the job."""
+    SHIM = """#!/bin/sh
+if [ -z "${1##*z*}" ] && [ -z "${2##MILLRACE_STATUS_FILE=*}" ] && mkdir "%s" 2>/dev/null; then kill -%s $PPID; fi
+exec %s "$@"
+"""
+
+    def test_signal_while_rank_0_is_looked_for(self):
+        """It comes to rank 0, which ends in order, and takes longer than mpirun would wait. A stand-in for grep sends the
+        signal in the middle of the search."""
+        text = """[ $rank = 0 ] || exit 0
+            trap 'sleep 2.5; echo in order >&2; put "" 0; exit 0' TERM INT; put .pid "$$ here"; while :; do sleep 0.1; done"""
+        for name, command in ("TERM", "serve"), ("INT", "generate"):
+            place = tempfile.mkdtemp(dir=self.folder)
+            shim = os.path.join(place, "grep")
+            with open(shim, "w", encoding="utf-8") as f:
+                f.write(self.SHIM % (os.path.join(place, "sent"), name, shutil.which("grep")))
+            os.chmod(shim, 0o755)
+            done = self.run_job(PUT + text, "--recovery", "-n", "2", command,
+                                env={"PATH": place + ":" + os.environ["PATH"]})
+            self.assertIn(b"in order\n", done.stderr, str(done))
+            self.assertEqual(done.status, 0, str(done))
+
+    def test_hangup_at_the_start(self):
+        """A server that does not run yet has nothing to renew, also where rank 0 does not catch the signal yet."""
+        begun, go = os.path.join(self.folder, "begun"), os.path.join(self.folder, "go")
+        for at in "", "put .pid \"$$ here\"":
+            text = """trap 'put "" 9; exit 9' TERM; %s
+                >%s; while [ ! -e %s ]; do sleep 0.05; done; put .pid "$$ here"; put '' 0""" % (at, begun, go)
+            job = self.start(PUT + text, "-n", "1", "serve")
+            self.addCleanup(job.left, 0)  # where a test fails
+            while not os.path.exists(begun):
+                self.assertIsNone(job.process.poll())
+            if at:
+                self.assertIn(b"rank 0 is process", job.process.stderr.readline())
+            job.process.send_signal(signal.SIGHUP)
+            with self.assertRaises(subprocess.TimeoutExpired):  # nothing happens
+                job.process.wait(1)
+            with open(go, "w", encoding="ascii"):
+                pass
+            done = job.wait(LIMIT_S)
+            self.assertEqual((done.status, done.left, b"again" in done.stderr), (0, [], False), str(done))
+            os.unlink(begun)
+            os.unlink(go)
+
+    def test_strays(self):
+        """They come to every process of a job, and nothing ends. SIGUSR1 to mpirun or to a worker drains its rank."""
+        strays = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGIO,
+                  signal.SIGPWR, signal.SIGXFSZ, signal.SIGRTMIN, signal.SIGRTMAX]
+        for recovery in ["--recovery"], ["--no-recovery"]:
+            port = free_port()
+            job = self.start(None, *recovery, "-n", "2", "serve", "--demo", "--port", str(port))
+            self.addCleanup(job.left, 0)  # where a test fails
+            wait_until_ready(port)
+            pids = sorted(job.processes())
+            for number in strays:
+                for pid in pids:
+                    os.kill(pid, number)
+            for _ in range(3):
+                self.assertEqual(ask(port, "POST", "/v1/completions", {"prompt": "Once", "max_tokens": 4})[0], 200)
+            self.assertEqual(sorted(job.processes()), pids)
+            job.process.send_signal(signal.SIGTERM)
+            done = job.wait(LIMIT_S)
+            self.assertEqual((done.status, done.left), (0, []), str(done))
 
 
 class Temporary(Case):
