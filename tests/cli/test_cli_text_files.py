@@ -119,6 +119,8 @@ class TextFiles(cli.Case):
                 self.refuse(option, args, b"\n\0\n", ["line 2", "NUL byte"], status, False)
             else:
                 self.refused(option, args, '{"a": 1}', status)
+        self.bad(2, ["--tls-cert is no PEM", "line 1"], "serve", "--demo", "--port", "0", "--tls-key", cert, "--tls-cert",
+                 self.file("cert.der", b"\x30\x82\x01\x0a"))
         self.refused("text", ("tokenize", "--demo"), "The river", stdin=True)
         self.refused("text", ("generate", "--demo", "-f", "-"), "The river", stdin=True)
         self.assertFalse(os.path.exists(out))

@@ -12,6 +12,7 @@
 #include "coordinator/serving/wire/api_json.h"
 #include "engine/base/mem.h"
 #include "engine/grammar/grammar.h"
+#include "engine/text/text_file.h"
 #include "proto/limits.h"
 
 /* Any failure of the grammar compiler but no memory is an error in the client's text, whatever its status: 400. */
@@ -32,17 +33,18 @@ static bool pack(api_request *r, mr_grammar *grammar, mr_status status, const ch
     return status == MR_OK || refuse(name, status, err, e);
 }
 
+/* Clients read grammars and schemas from files, and Python's open() keeps a byte order mark. */
 bool api_constrain(api_request *r, mr_str gbnf, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
-    mr_status status = mr_grammar_parse(gbnf, &grammar, &err);
+    mr_status status = mr_grammar_parse(mr_text_skip_mark(gbnf), &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 
 static bool constrain_to_schema_text(api_request *r, mr_str text, bool strict, const char *name, mr_api_error *e) {
     mr_err err = {0};
     mr_grammar *grammar = NULL;
-    mr_status status = mr_grammar_from_schema(text, strict, &grammar, &err);
+    mr_status status = mr_grammar_from_schema(mr_text_skip_mark(text), strict, &grammar, &err);
     return pack(r, grammar, status, name, &err, e);
 }
 

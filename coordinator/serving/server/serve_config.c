@@ -19,7 +19,7 @@ static mr_status read_pem(const char *option, const char *path, mr_text_buf *out
     if (status == MR_OK)
         return MR_OK;
     err->status = status == MR_E_NO_MEMORY ? status : MR_E_INVALID; /* a wrong value of the option */
-    return mr_err_prefix(err, "%s", option);
+    return mr_err_prefix(err, status == MR_E_FORMAT ? "%s is no PEM" : "%s", option);
 }
 
 static mr_status read_tls(mr_serve_config *c, const mr_options *o, mr_err *err) {

@@ -233,6 +233,8 @@ static const struct {
     {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"json\": {\"type\": \"object\"}}")},
     {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"json_object\": true, \"choice\": null}")},
     {API_COMPLETIONS, COMPLETION("\"structured_outputs\": {\"grammar\": \"root ::= \\\"a\\\"\"}")},
+    {API_COMPLETIONS, COMPLETION("\"grammar\": \"\\uFEFFroot ::= \\\"a\\\"\"")},
+    {API_COMPLETIONS, COMPLETION("\"guided_json\": \"\\uFEFF{\\\"type\\\": \\\"object\\\"}\"")},
     {API_CHAT_COMPLETIONS, CHAT("\"guided_grammar\": \"root ::= \\\"a\\\"\", \"min_tokens\": 4, \"max_tokens\": 4")},
     {API_EMBEDDINGS, "{\"input\": \"ab\", \"user\": \"u\", \"truncate_prompt_tokens\": -1, \"normalize\": true}"},
     {API_COMPLETIONS, COMPLETION("\"no_such_field\": {\"at\": [\"all\"]}")},
