@@ -14,11 +14,16 @@ DEATH_PATIENCE_MS=1000 # after rank 0 was killed: ranks that know end in 0.4 s, 
 HANG_MS=2000 # where no rank lives any more, on one host
 
 # Waits a moment, without a process for it, or until a note of the filter comes. A signal in the meantime takes the time
-# limit away (bash 5.2), so traps write an empty line here.
+# limit away (bash 5.2), so traps write an empty line here. On a busy machine the time may be over in the middle of a
+# line; the rest comes by the next call.
 pause() {
-    local word=''
-    read -r -t 0.1 -u "$wake" word || true
-    [[ ! $word ]] || noted+="$word|"
+    local words=''
+    if IFS= read -r -t 0.1 -u "$wake" words; then
+        words=$half_note$words half_note=''
+        [[ ! $words ]] || noted+="$words|"
+    else
+        half_note+=$words
+    fi
 }
 
 # Sets now, in ms.
@@ -316,7 +321,7 @@ make_folder() {
 prepare_job() {
     make_folder
     export MILLRACE_STATUS_FILE=$folder/status
-    caught='' mpirun='' signals=() n_taken=0
+    caught='' mpirun='' signals=() n_taken=0 half_note=''
     options=(-x MILLRACE_STATUS_FILE "${options[@]}")
     [[ $recovery == no ]] || options=(--enable-recovery "${options[@]}")
     exec {wake}<> <(:)

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of deploy/millrace-mpirun
 # deploy/lib/mpirun_output.sh - what the job writes to standard error passes through a filter, which tells this script
-# what it has seen: notes are words in the pipe from which pause reads. No file is needed. A reader of standard error
+# what it has seen: notes are lines in the pipe from which pause reads. No file is needed. A reader of standard error
 # that goes away, or a full disk, changes nothing: the filter reads on, and lines that cannot be written are lost.
 # Standard output is copied, because mpirun says nothing of writes that fail. Then the job has failed; a server goes on.
 # SPDX-License-Identifier: Apache-2.0
@@ -122,15 +122,13 @@ start_filter() {
 # Lets the filter end when all that mpirun wrote has passed, even if programs that mpirun started keep its input open,
 # and takes its last notes.
 end_filter() {
-    local word
     printf '\4\n' >&"$errors" || true
     exec {errors}>&-
     while kill -0 "$filter_pid" 2>/dev/null; do
         wait "$filter_pid" || true # a signal ends this
     done
     while read -r -t 0 -u "$wake"; do
-        read -r -t 1 -u "$wake" word || break
-        [[ ! $word ]] || noted+="$word|"
+        pause
     done
 }
 
