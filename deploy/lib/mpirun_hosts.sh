@@ -82,9 +82,6 @@ check_form() {
     esac
     if [[ $name =~ ^[0-9.]+$ && ! $name =~ ^[0-9]{1,3}(\.[0-9]{1,3}){3}$ ]]; then
         refuse_word "$1" "$2" "is no whole IPv4 address" "it has four numbers, as 10.0.0.1"
-    elif [[ $name == *_* && $mpirun_version == 4* ]]; then
-        refuse_word "$1" "$2" "has an underscore, which Open MPI 4 takes in no name of a host" \
-            "$named; or use Open MPI 5"
     fi
 }
 

@@ -276,7 +276,9 @@ find_status() {
     [[ $answer =~ ^[0-9]{1,3}$ ]] || answer=$caught
     if [[ $output_error ]]; then
         :
-    elif ((mpirun_status == 128 + 11 && ! asked_ms)) && ! has_note error; then
+    elif [[ $started == no && ! $caught ]] && has_crashed; then
+        say_early_crash
+    elif ((mpirun_status == 128 + 11)) && has_crashed; then
         say "error: mpirun itself has crashed while it ended the job" "a rank was killed, or a host was lost"
     elif [[ $failed == yes || ($recovery == no && $started == no) ]] || is_error_known; then
         :
@@ -333,6 +335,7 @@ run_job() {
     status=0
     reserve_files || true # rank 0 warns where it cannot write
     read_hosts
+    fit_names
     rank_0='' job_id='' output_error='' started=no n_signals=0 asked_ms=0 end_ms=0 said=no failed=no children=()
     read_clock
     limit_ms=$((now + start_limit_s * 1000))

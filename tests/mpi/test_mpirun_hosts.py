@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/millrace-mpirun reads host files and lists of hosts before mpirun does. A script stands in for mpirun and
-prints what it gets; other scripts answer for the name service and for ssh. Argument: the class of tests to run."""
+"""deploy/millrace-mpirun reads host files and lists of hosts before mpirun does, and looks at what mpirun needs of this
+host. A script stands in for mpirun and prints what it gets; other scripts answer for the name service and for ssh.
+Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from hosts import run_tests  # noqa: E402 (after the path)
+from hosts import Hosts, program_path, run_ranks, run_tests  # noqa: E402 (after the path)
 
 DEPLOY = os.path.join(HERE, "..", "..", "deploy")
 WRAPPER = os.path.join(DEPLOY, "millrace-mpirun")
@@ -29,9 +31,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+echo "${FAKE_SHOWN:-}" | tr ' ' '\\n' | while read -r name; do [ -z "$name" ] || env | grep "^$name=" || true; done
+eval "${FAKE_END:-}"
 [ -z "$option" ] || { echo "$option"; cat "$file"; echo "[$(basename "$file")]"; }
 """
 GETENT = """#!/bin/sh
+[ "$1" != passwd ] || { [ -z "${FAKE_NAMELESS:-}" ]; exit; }
 case " $FAKE_KNOWN node1 node2 localhost 10.0.0.1 n c host " in *" $2 "*) echo "10.0.0.1 $2" ;; *) exit 2 ;; esac
 """
 SSH = """#!/bin/sh
@@ -75,6 +80,7 @@ class Case(unittest.TestCase):
                        if not k.startswith(("MILLRACE_", "OMPI_", "PRTE_", "SLURM_", "PBS_"))}
         environment.update({"PATH": self.folder + ":" + os.environ["PATH"], "TMPDIR": self.folder, "LC_ALL": "C.UTF-8",
                             "MILLRACE_BIN": os.path.join(self.folder, "millrace"), **(env or {})})
+        environment = {k: v for k, v in environment.items() if v is not None}
         done = subprocess.run([WRAPPER, *args, "generate"], cwd=self.folder, env=environment, timeout=LIMIT_S,
                               check=False, stdin=subprocess.DEVNULL, capture_output=True, **kwargs)
         left = [name for name in os.listdir(self.folder) if name.startswith("millrace-mpirun-")]
@@ -192,7 +198,7 @@ class Names(Case):
                 ("fe80::1%eth0", "fe80::1%eth0", "/etc/hosts"), ("2001:db8::7", "2001:db8::7", "/etc/hosts"),
                 ('"node1"', '"node1"', "alone"), ("-oX", "-oX", "one a line"), ("me@", "me@", "one a line"),
                 ("a@b@c", "a@b@c", "one a line"), ("n\u00f6de", "n\u00f6de", "one a line"),
-                ("10.0.0", "10.0.0", "10.0.0.1"), ("my_node", "my_node", "Open MPI 5"), ("no\x1bde", "no?de", "one a line")):
+                ("10.0.0", "10.0.0", "10.0.0.1"), ("no\x1bde", "no?de", "one a line")):
             self.expect_file_refused("# first\n\nnode1\n%s\n" % line, "hosts:4: '%s' " % word, remedy)
 
     def test_open_mpi_5(self):
@@ -213,13 +219,13 @@ class Names(Case):
             self.expect_taken("--hostfile", "hosts", env={name: "1"})
 
     def test_lists(self):
-        for words in "node1,node2:2", "node1,,node2,", "node1:*,localhost", "alias", "+n1,+e:2":
-            for option in "--host", "-host", "-H":
-                self.assertEqual(self.expect_taken(option, words), [option + " " + words])
+        for option, words in (("--host", "node1,node2:2"), ("-host", "node1,,node2,"), ("-H", "node1:*,localhost"),
+                              ("-H", "alias"), ("-H", "+n1,+e:2")):
+            self.assertEqual(self.expect_taken(option, words), [option + " " + words])
         for word, *words in (("nosuch", "getent"), ("node1:x", "node1:4"), ("node[1-3,5]", "scontrol"),
                              ("[::1]", "/etc/hosts"), ("me@node1", "ssh"), ("node1 slots=2", "node1:4"), ("4", "number")):
             self.expect_refused(("--host", "node1," + word), "--host: '%s' " % word, *words)
-            self.expect_refused(("--host=" + word,), "--host: '%s' " % word, *words)
+        self.expect_refused(("--host=nosuch",), "--host: 'nosuch' ")
         self.expect_refused(("-H", ","), "-H names no host")
 
     def test_names_like_options(self):
@@ -246,6 +252,97 @@ class Names(Case):
         done = subprocess.run(["bash", "-c", script], timeout=LIMIT_S, check=False, capture_output=True)
         self.assertEqual((done.stdout.decode().splitlines(), done.stderr),
                          (["b d", "10.1.2.3", "20010db8000000000000000000010007"], b""))
+
+
+class ThisHost(Case):
+    """Before the start, what mpirun needs of the host on which it runs."""
+
+    def test_limits(self):
+        def limited(what, limit):
+            return lambda: resource.setrlimit(what, (limit, limit))
+        self.expect_refused((), "a stack may have 64 KiB", "512", "ulimit -s 8192",
+                            preexec_fn=limited(resource.RLIMIT_STACK, 64 << 10))
+        self.expect_refused((), "a process may open 32 files", "64", "ulimit -n 1024",
+                            preexec_fn=limited(resource.RLIMIT_NOFILE, 32))
+        self.expect_taken(preexec_fn=limited(resource.RLIMIT_STACK, 512 << 10))
+        self.expect_taken(preexec_fn=limited(resource.RLIMIT_NOFILE, 64))
+
+    def test_temporary_files(self):
+        self.write("x")
+        for path, why in (("/nowhere", "No such file"), ("no\nwhere", "No such file"),
+                          (os.path.join(self.folder, "hosts"), "Not a directory")):
+            self.expect_refused((), "TMPDIR is '%s'" % path.replace("\n", "?"), why, env={"TMPDIR": path})
+        real = shutil.which("mktemp")
+        self.script("mktemp", """#!/bin/sh
+            case " $FAKE_FULL " in *" ${2%%/millrace*} "*) echo "mktemp: '$2': Read-only file system" >&2; exit 1 ;; esac
+            exec %s "$@"
+            """ % real)
+        for value in ({}, {"TMPDIR": ""}):
+            env = {"FAKE_SHOWN": "TMPDIR", "TMPDIR": None, **value}
+            self.assertIn(self.expect_taken(env={**env, "FAKE_FULL": "/"}), ([], ["TMPDIR="]))
+            self.assertEqual(self.expect_taken(env={**env, "FAKE_FULL": "/tmp"}), ["TMPDIR=/dev/shm"])
+            self.expect_refused((), "mpirun can make no file in /tmp, nor in /dev/shm: Read-only", "TMPDIR",
+                                env={**env, "FAKE_FULL": "/tmp /dev/shm"})
+        os.unlink(os.path.join(self.folder, "mktemp"))
+
+    def test_home(self):
+        """mpirun 4.1 crashes where neither HOME nor the user's name says a home."""
+        env = {"FAKE_SHOWN": "HOME", "HOME": None}
+        self.assertEqual(self.expect_taken(env=env), [])
+        self.assertEqual(self.expect_taken(env={**env, "FAKE_NAMELESS": "1"}), ["HOME="])
+        self.assertEqual(self.expect_taken(env={**env, "FAKE_NAMELESS": "1", "HOME": "/x"}), ["HOME=/x"])
+
+    def test_odd_names(self):
+        """Of this host and others: mpirun 4.1 takes underscores and long names in other forms of its lists alone."""
+        shown = "OMPI_MCA_regx PMIX_MCA_preg OMPI_MCA_orte_launch_agent"
+        naive, native = "OMPI_MCA_regx=naive", "PMIX_MCA_preg=^native"
+        agent = "OMPI_MCA_orte_launch_agent=env PMIX_MCA_preg=^native orted"
+        for name, args, expected in (
+                ("node1", (), []), ("n" * 49 + "." + "d" * 40, ("--host", "node1"), []), ("my_node", (), [naive]),
+                ("n" * 50, (), [naive, native]), ("n" * 50, ("--host", "node1"), [naive, native, agent]),
+                ("node1", ("--host", "my_node,node1"), [naive]), ("node1", ("--host", "n" * 50), [naive, native, agent]),
+                ("n" * 50, ("--host", "node1", "--launch-agent", "x"), [naive, native])):
+            self.script("hostname", "#!/bin/sh\necho " + name)
+            env = {"FAKE_SHOWN": shown, "FAKE_KNOWN": "my_node " + "n" * 50}
+            got = [line for line in self.expect_taken(*args, env=env) if "host " not in line]
+            self.assertEqual(got, expected, (name, args))
+        self.assertEqual(self.expect_taken(env={**env, "FAKE_VERSION": "5.0.3"}), [])
+        os.unlink(os.path.join(self.folder, "hostname"))
+
+    def test_crash(self):
+        """mpirun ends by a signal before a rank runs."""
+        for name, number in ("ABRT", 6), ("SEGV", 11), ("KILL", 9):
+            for args, status in ((), 128 + number), (("--recovery",), 1):
+                done = self.run_wrapper(*args, env={"FAKE_END": "kill -%s $$" % name})
+                self.assertEqual(done[0], status, done)
+                self.assertIn("error: mpirun itself was ended by signal %d, %s, before a rank has started\nhint: "
+                              % (number, name), done[2])
+                self.assertNotIn("a rank was killed", done[2])
+        done = self.run_wrapper("--host", "node1", env={"FAKE_END": "kill -SEGV $$"})
+        self.assertIn("SEGV, and no rank is known to have started", done[2])
+        # A rank that a signal has ended is another matter: mpirun says so.
+        rule = "-" * 70
+        banner = "echo '%s\nrank 0 exited on signal 11\n%s' >&2; exit 139" % (rule, rule)
+        self.assertNotIn("mpirun itself", self.run_wrapper(env={"FAKE_END": banner})[2])
+        running = 'echo "1 x" >"$MILLRACE_STATUS_FILE.pid"; kill -SEGV $$'
+        self.assertIn("crashed while it ended", self.run_wrapper(env={"FAKE_END": running})[2])
+
+
+class LongNames(unittest.TestCase):
+    """Two hosts whose names have 60 letters, and the real mpirun."""
+
+    def test_ranks(self):
+        why = Hosts.available()
+        if why:
+            self.skipTest(why)
+        hosts = Hosts(2)
+        letters = "".join("abcdefghij"[int(digit)] for digit in str(os.getpid()))
+        hosts.names = {letter: "q" * (59 - len(letters)) + letters + letter for letter in hosts.names}
+        with hosts:
+            done = run_ranks(None, ["generate", "--demo", "-p", "Once", "-n", "3", "--log-level", "warn"],
+                             timeout=LIMIT_S, hosts=hosts, launcher=[WRAPPER], program=[],
+                             env={"MILLRACE_BIN": program_path()})
+        self.assertEqual((done.status, done.stderr, done.left), (0, b"", []), str(done))
 
 
 if __name__ == "__main__":
