@@ -13,7 +13,8 @@ check_mpirun() {
     command -v mpirun >/dev/null 2>&1 || die "there is no mpirun in PATH" \
         "Debian, Ubuntu: apt-get install openmpi-bin; elsewhere perhaps: module load mpi/openmpi-x86_64"
     version=$(mpirun --version 2>&1) || true
-    [[ $version == *"Open MPI"* || $version == *OpenRTE* ]] || die "this mpirun is not Open MPI's: ${version%%$'\n'*}" \
+    version=${version%%$'\n'*}
+    [[ $version == *"Open MPI"* || $version == *OpenRTE* ]] || die "this mpirun is not Open MPI's: $version" \
         "its own options are needed: mpirun -n 3 $program COMMAND ..."
     mpirun_version=${version#*) }
 }

@@ -40,7 +40,7 @@ start_job() {
     note_signals INT TERM HUP
     setpriv --pdeathsig HUP env --default-signal=INT,QUIT,PIPE --block-signal=INT,TERM \
         mpirun "${options[@]}" "$program" "${command[@]}" <&0 >&"$output" 2>&"$errors" {output}>&- {output_end}<&- \
-        {errors}>&- {wake}>&- &
+        {errors}>&- {wake}>&- {spoken}>&- &
     mpirun=$!
     exec {output}>&-
 }
@@ -341,8 +341,10 @@ run_job() {
     limit_ms=$((now + start_limit_s * 1000))
     look_ms=$((now + (start_limit_s < 10 ? start_limit_s : 10) * 1000))
     start_job
-    watch_job
-    ((status)) || wait "$mpirun" || status=$?
+    { # where bash itself would tell of a signal that has ended mpirun
+        watch_job
+        ((status)) || wait "$mpirun" || status=$?
+    } 2>/dev/null
     mpirun='' # another process may have its number now
     kill_children
     end_output

@@ -34,8 +34,9 @@ note() {
     echo "$1" >&"$wake" || true
 }
 
+# pass TEXT LEVEL
 pass() {
-    [[ $is_quiet == yes ]] || printf '%s\n' "$1" || true
+    [[ $is_quiet == yes ]] || print_line "$1" "$2" || true
 }
 
 # Handles the lines of a banner.
@@ -46,17 +47,17 @@ filter_banner() {
     [[ ! $1 =~ $of_signal ]] || note "signal:${BASH_REMATCH[1]}"
     [[ ! $1 =~ $of_status || $last != millrace* ]] || return 0
     note banner
-    pass "$1"
+    pass "$1" error
 }
 
-# Handles a line that stands in no banner.
+# filter_line PLAIN LINE: handles a line that stands in no banner. PLAIN is the line as it is without --log-json.
 filter_line() {
     local of_rank='^millrace: error: rank [0-9]+ on ' of_rank_0='rank 0 on ' rank='millrace: error: rank [0-9]+ on .*: '
     case $1 in
     *'PMIX ERROR: '* | *'plm:rsh: Warning: setpgid'* | *'plm:ssh: Warning: setpgid'*) return 0 ;;
     'mpirun: abort is already in progress'* | '[warn] Epoll '*) return 0 ;;
     millrace:*) ;;
-    *) pass "$1" && return 0 ;;
+    *) pass "$2" warn && return 0 ;;
     esac
     if [[ $recovery == no && $1 =~ $of_rank ]]; then
         [[ ! $last =~ $of_rank ]] || return 0
@@ -71,7 +72,7 @@ filter_line() {
         last=$1
         note error
     fi
-    pass "$1"
+    pass "$2" info
 }
 
 # Passes standard error on without mpirun's banners about exit statuses, where millrace has said what is wrong, and
@@ -80,7 +81,8 @@ filter_line() {
 # rank that was cut off tells when it is back that rank 0 is gone, and rank 0 goes on. The signals that end a job are
 # not for this: it goes on until end_filter.
 filter() {
-    local line banner='' n_lines=0 last='' is_rule='^-{60,}$' is_over=no is_quiet=no # last: the last error of millrace
+    local line plain banner='' n_lines=0
+    local last='' is_rule='^-{60,}$' is_over=no is_quiet=no # last: the last error of millrace
     local LC_ALL=C # any bytes may come
     trap '' INT TERM HUP PIPE
     while [[ $is_over == no ]]; do
@@ -96,16 +98,17 @@ filter() {
                 filter_banner "$banner"
                 banner=''
             elif ((n_lines >= LONGEST_BANNER)); then
-                pass "$banner"
+                pass "$banner" warn
                 banner=''
             fi
         elif [[ $line =~ $is_rule ]]; then
             banner=$line n_lines=1
         else
-            filter_line "$line"
+            find_plain "$line"
+            filter_line "$plain" "$line"
         fi
     done
-    [[ ! $banner ]] || pass "$banner"
+    [[ ! $banner ]] || pass "$banner" warn
 }
 
 # Nothing more passes: what comes has its cause in what is known.
@@ -144,7 +147,7 @@ copy_output() {
 
 # Sets output, which mpirun writes, and output_end, its other end.
 start_output() {
-    exec {output}> >(copy_output 2>/dev/null {errors}>&-)
+    exec {output}> >(copy_output 2>/dev/null {errors}>&- {spoken}>&-)
     output_pid=$!
     exec {output_end}</dev/fd/"$output"
 }

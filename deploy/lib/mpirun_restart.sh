@@ -14,7 +14,6 @@ choose_restarts() {
     # A service manager starts the whole service again, by its own limits (Restart= of systemd).
     [[ $restarts || $recovery == no || ${NOTIFY_SOCKET:-} ]] || restarts=$RESTARTS
     restarts=${restarts:-0}
-    [[ $restarts =~ ^(0|[1-9][0-9]{0,3})$ ]] || die "--restarts is '$restarts'" "it is a number from 0 to 9999"
     case ${command[0]} in
     serve | batch) return 0 ;;
     esac
