@@ -200,6 +200,13 @@ class ThisHost(Case):
         self.assertEqual(self.expect_taken(env={**env, "FAKE_NAMELESS": "1"}), ["HOME="])
         self.assertEqual(self.expect_taken(env={**env, "FAKE_NAMELESS": "1", "HOME": "/x"}), ["HOME=/x"])
 
+    def test_unknown_locale(self):
+        """As of an ssh client. bash says so once, before it reads the script."""
+        self.write("node1\r\n")
+        status, out, errors = self.run_wrapper("--hostfile", "hosts", env={"LC_ALL": "xx_XX.UTF-8", "FAKE_SHOWN": "LC_ALL"})
+        self.assertEqual((status, out.splitlines()[0]), (0, "LC_ALL=C"), errors)
+        self.assertEqual([line for line in errors.splitlines() if not line.startswith("bash: ")], [])
+
     def test_odd_names(self):
         """Of this host and others: mpirun 4.1 takes underscores and long names in other forms of its lists alone."""
         shown = "OMPI_MCA_regx PMIX_MCA_preg OMPI_MCA_orte_launch_agent"
