@@ -7,11 +7,18 @@ LEAST_STACK_KIB=512 # as of millrace; mpirun 4.1 crashes with 128
 LEAST_FILES=64      # mpirun 4.1 hangs with 32
 LONG_NAME=50        # from here on, libraries of Open MPI 4 write past the end of a buffer, at the latest from 57 on
 
+# A container may give a process a user that has no name. Without HOME mpirun 4.1 then crashes, and 5.0 does not even
+# say its version. An empty one is enough for both, and is none for millrace.
+find_home() {
+    [[ ${HOME+set} ]] || getent passwd "$EUID" >/dev/null 2>&1 || export HOME=
+}
+
 # Sets mpirun_version, as 4.1.4.
 check_mpirun() {
     local version
     command -v mpirun >/dev/null 2>&1 || die "there is no mpirun in PATH" \
         "Debian, Ubuntu: apt-get install openmpi-bin; elsewhere perhaps: module load mpi/openmpi-x86_64"
+    find_home
     version=$(mpirun --version 2>&1) || true
     version=${version%%$'\n'*}
     [[ $version == *"Open MPI"* || $version == *OpenRTE* ]] || die "this mpirun is not Open MPI's: $version" \
@@ -27,12 +34,6 @@ check_limits() {
     limit=$(ulimit -n)
     [[ $limit == unlimited ]] || ((limit >= LEAST_FILES)) ||
         die "a process may open $limit files here, and mpirun needs $LEAST_FILES and more" "ulimit -n 1024"
-}
-
-# A container may give a process a user that has no name. mpirun 4.1 then crashes without HOME. An empty one is enough
-# for it, and is none for millrace.
-find_home() {
-    [[ ${HOME+set} ]] || getent passwd "$EUID" >/dev/null 2>&1 || export HOME=
 }
 
 # Sets why to the reason why no file can be made in a folder.

@@ -194,7 +194,7 @@ class ThisHost(Case):
         os.unlink(os.path.join(self.folder, "mktemp"))
 
     def test_home(self):
-        """mpirun 4.1 crashes where neither HOME nor the user's name says a home."""
+        """mpirun fails, even to say its version, where neither HOME nor the user's name says a home."""
         env = {"FAKE_SHOWN": "HOME", "HOME": None}
         self.assertEqual(self.expect_taken(env=env), [])
         self.assertEqual(self.expect_taken(env={**env, "FAKE_NAMELESS": "1"}), ["HOME="])

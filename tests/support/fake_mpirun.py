@@ -20,6 +20,7 @@ LIMIT_S = 60
 
 # Prints lists of hosts, and a host file with its option and its name.
 MPIRUN = """#!/bin/sh
+[ -n "${HOME+set}" ] || [ -z "${FAKE_NAMELESS:-}" ] || { echo "Unable to get the user home directory" >&2; exit 1; }
 [ "$1" != --version ] || { printf 'mpirun (Open MPI) %s\\n\\nReport bugs\\n' "${FAKE_VERSION:-4.1.4}"; exit 0; }
 while [ $# -gt 0 ]; do
     case $1 in
