@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of tests/requirements.txt for a test: enter("openai") runs the test anew with the Python that has them, once,
+"""Packages of tests/requirements.lock for a test: enter("openai") runs the test anew with the Python that has them, once,
 and ends it as skipped (77) where there is none. To be called before anything of them is imported. Clients have
 environments of their own, one for each lock file of tests/clients: client("lm_eval") is the Python of that group."""
 import hashlib
