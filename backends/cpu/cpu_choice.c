@@ -100,7 +100,9 @@ static double allowed_loss(const cpu_choice *c, int32_t level) {
         return FREE.fund_ns + FREE.share * past->run_ns - past->lost_ns;
     double first = CROWDED.fund_ns + CROWDED.fund_runs * mean(&c->runs[c->level]);
     double rest = CROWDED.share * past->crowded_run_ns - past->crowded_lost_ns;
-    return c->runs[level].n == 0 ? larger(first, rest) : rest;
+    /* Where the load comes and goes, there is a first trial each time. */
+    bool may_begin = past->crowded_lost_ns <= CROWDED.share * (past->run_ns + past->crowded_run_ns);
+    return c->runs[level].n == 0 && may_begin ? larger(first, rest) : rest;
 }
 
 /* The level for the next trial, below and above the present one in turn; -1: there is no other level. */

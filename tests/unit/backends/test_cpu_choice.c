@@ -405,6 +405,36 @@ static void test_a_large_model_follows_the_crowd(void **state) {
     assert_true(m.used_ns[1] - before_ns <= 0.03 * 18.5 * S);
 }
 
+/* Other programs come for two seconds, and leave for two. Eight threads are the best number all the time. */
+static bool is_busy_by_turns(double now_ns) {
+    return (int64_t)(now_ns / (2 * S)) % 2 == 1;
+}
+
+static double by_turns(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    return (is_busy_by_turns(now_ns) ? 200 * MS : 130 * MS) * 8 / n;
+}
+
+static double waits_by_turns(machine *m, int32_t n, double now_ns) {
+    (void)m;
+    (void)n;
+    return is_busy_by_turns(now_ns) ? 0.4 : 0.02;
+}
+
+static void test_a_load_that_comes_and_goes_costs_little(void **state) {
+    (void)state;
+    machine m = {.run_ns = by_turns, .wait_share = waits_by_turns};
+    machine fixed = {.run_ns = by_turns, .wait_share = waits_by_turns};
+    cpu_choice c;
+    cpu_choice_past past;
+    begin_watched(&m, &c, &past, 8);
+    (void)run_until(&m, &c, 120 * S);
+    for (; fixed.now_ns < 120 * S; fixed.n_runs++)
+        fixed.now_ns += by_turns(&fixed, 8, fixed.now_ns);
+    print_message("%.4f of eight threads\n", (double)m.n_runs / fixed.n_runs);
+    assert_true(m.n_runs >= 0.97 * fixed.n_runs);
+}
+
 /* One busy process on two cores: a single thread finds a free core, and the second of two threads waits. */
 static double waits_of_the_second(machine *m, int32_t n, double now_ns) {
     (void)m;
@@ -491,6 +521,7 @@ int main(void) {
         cmocka_unit_test(test_runs_of_seconds_when_crowded),
         cmocka_unit_test(test_no_trial_in_a_short_prompt_when_crowded),
         cmocka_unit_test(test_a_large_model_follows_the_crowd),
+        cmocka_unit_test(test_a_load_that_comes_and_goes_costs_little),
         cmocka_unit_test(test_it_does_not_flap_where_one_thread_is_free),
         cmocka_unit_test(test_it_goes_down_several_levels_when_crowded),
         cmocka_unit_test(test_without_waits_nothing_is_different),
