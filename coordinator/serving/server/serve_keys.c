@@ -75,6 +75,9 @@ static mr_status take_key(serve_keys *k, mr_str key, source *from, size_t line, 
     if (is_quoted(key))
         return mr_err_set(err, MR_E_INVALID, "%s, line %zu: the key stands in quotes; hint: leave them out", from->name,
                           line);
+    for (size_t i = 0; i < key.len; i++)
+        if ((unsigned char)key.data[i] < ' ' || key.data[i] == 0x7F)
+            return mr_err_set(err, MR_E_INVALID, "%s, line %zu: the key has a control character", from->name, line);
     from->has_key = true;
     return store(k, key, err);
 }
@@ -110,7 +113,11 @@ static mr_status take_texts(serve_keys *k, const mr_options *o, mr_str file, mr_
         source from = {.is_file = false};
         snprintf(from.name, sizeof from.name, "%s%s", given->is_argument ? "--" : "",
                  given->is_argument ? spec->flag : spec->environment);
-        status = take_text(k, mr_str_from(given->list[i]), &from, err);
+        mr_str text = mr_str_from(given->list[i]);
+        if (mr_text_check(text, from.name, &text, err) != MR_OK)
+            status = mr_err_set(err, MR_E_INVALID, "%s is not UTF-8", from.name); /* shows no part of a key */
+        else
+            status = take_text(k, text, &from, err);
     }
     if (path && status == MR_OK) {
         source from = {.is_file = true};

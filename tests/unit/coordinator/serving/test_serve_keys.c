@@ -67,6 +67,7 @@ static void expect_refused(const char *argument, const char *variable, const cha
 static void test_files(void **state) {
     (void)state;
     expect_keys(NULL, NULL, "one", "one|");
+    expect_refused(NULL, NULL, "sesame\x01", "line 1: the key has a control character");
     expect_keys(NULL, NULL, "# keys of the team\none\n\n  #another comment\n\ttwo \r\n\r\nthree", "one|two|three|");
     expect_keys(NULL, NULL,
                 "\xEF\xBB\xBF"
@@ -83,6 +84,14 @@ static void test_files(void **state) {
     expect_refused(NULL, NULL, "sesame\n\xFFsesame\n", "line 2: byte 0xFF is not UTF-8");
     expect_refused(NULL, NULL, "# only\n", path);
     expect_refused(NULL, NULL, "# only\n", "--api-key-file");
+}
+
+static void test_variables_of_windows(void **state) {
+    (void)state;
+    expect_keys(NULL, "\xEF\xBB\xBFone\r\n", NULL, "one|"); /* a secret made from a file */
+    expect_keys("\xEF\xBB\xBFone", NULL, NULL, "one|");
+    expect_refused(NULL, "sesame\xE9", NULL, "MILLRACE_API_KEY is not UTF-8");
+    expect_refused("sesame\x7F", NULL, NULL, "control character");
 }
 
 static void test_options_and_variables(void **state) {
@@ -147,6 +156,7 @@ static int remove_path(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_variables_of_windows),
         cmocka_unit_test(test_options_and_variables),
         cmocka_unit_test(test_allocations),
     };
