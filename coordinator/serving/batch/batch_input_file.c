@@ -47,7 +47,7 @@ static mr_status read_opened(int fd, const char *path, mr_batch_input *in, mr_er
     if (fstat(fd, &st) != 0)
         return io_error(path, "read", err);
     if (!S_ISREG(st.st_mode))
-        return mr_err_set(err, MR_E_IO, "%.160s is no regular file; hint: a batch is read more than once", path);
+        return mr_err_set(err, MR_E_FORMAT, "%.160s is no regular file; hint: a batch is read more than once", path);
     if ((uint64_t)st.st_size > BATCH_MAX_INPUT_BYTES)
         return mr_err_set(err, MR_E_TOO_LONG, "%.160s has %.1f GiB, a batch at most %d GiB; hint: split -C 1G", path,
                           (double)st.st_size / (1 << 30), (int)(BATCH_MAX_INPUT_BYTES >> 30));
@@ -108,6 +108,12 @@ mr_status mr_batch_input_check(const mr_batch_input *in, const char *path, mr_er
     close(fd);
     if (status != MR_OK || is_untouched || (same && now.n_bytes == in->n_bytes))
         return status;
+    if (same && in->n_bytes > 0 && in->data[in->n_bytes - 1] != '\n')
+        return mr_err_set(
+            err, MR_E_FORMAT,
+            "%.160s has grown from %zu to %llu bytes while the batch ran, and the last line was not whole "
+            "at the start; hint: run it again with another output file",
+            path, in->n_bytes, (unsigned long long)now.n_bytes);
     if (same)
         return mr_err_set(err, MR_E_FORMAT,
                           "%.160s has grown from %zu to %llu bytes while the batch ran; hint: the same command answers "

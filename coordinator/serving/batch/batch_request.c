@@ -12,6 +12,8 @@
 
 #include <jansson.h>
 
+enum { LINES_A_LOOK = 1024 }; /* of batch_request_refuse_all, whether the batch is to stop */
+
 static void refuse(batch_request *r, const char *code, const char *fmt, ...) MR_PRINTF(3, 4);
 
 static void refuse(batch_request *r, const char *code, const char *fmt, ...) {
@@ -156,6 +158,10 @@ mr_status batch_request_refuse_all(const mr_batch_config *c, batch_request *out,
     uint32_t line = 0;
     for (uint32_t i = 0; i < c->input->n; i++) {
         batch_request r;
+        if (i % LINES_A_LOOK == LINES_A_LOOK - 1 && c->stops && c->stops(c->ctx)) {
+            *out = (batch_request){0}; /* the run, which looks as well, ends at once */
+            return MR_OK;
+        }
         mr_status status = batch_request_read(c, &c->input->lines[i], &r, err);
         if (status != MR_OK)
             return status;

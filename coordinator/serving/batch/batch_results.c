@@ -45,6 +45,24 @@ static mr_status take_result(mr_batch_results *r, mr_batch_input *in, mr_str tex
     return MR_OK;
 }
 
+static bool has_only_zeros(int fd) {
+    char piece[4096];
+    ssize_t n;
+    for (off_t at = 0; (n = pread(fd, piece, sizeof piece, at)) > 0; at += n)
+        for (ssize_t i = 0; i < n; i++)
+            if (piece[i])
+                return false;
+    return n == 0;
+}
+
+/* Whether a file begins with a part of a result: a crash may have left zeros in place of the rest. A file of another
+ * program may begin with zeros, too. */
+static bool begins_result(int fd, mr_str read) {
+    size_t head = sizeof BATCH_RESULT_HEAD - 1, most = read.len < head ? read.len : head;
+    size_t n = strnlen(read.data, most);
+    return memcmp(read.data, BATCH_RESULT_HEAD, n) == 0 && (n > 0 || has_only_zeros(fd));
+}
+
 /* Reads the results of an earlier run. *out_good: their bytes; what stands behind them is a part of a result. */
 static mr_status take_results(mr_batch_results *r, mr_batch_input *in, size_t *out_good, mr_err *err) {
     batch_results_reader reader = {.fd = r->fd};
@@ -60,9 +78,8 @@ static mr_status take_results(mr_batch_results *r, mr_batch_input *in, size_t *o
             status = take_result(r, in, text, line, err);
     }
     /* A file that begins with neither a result nor a part of one is not ours to cut. */
-    size_t head = sizeof BATCH_RESULT_HEAD - 1;
     if (status == MR_OK && reader.n_good_bytes == 0 && reader.read.len &&
-        memcmp(reader.read.data, BATCH_RESULT_HEAD, strnlen(reader.read.data, head)) != 0)
+        !begins_result(r->fd, (mr_str){reader.read.data, reader.read.len}))
         status = foreign(r, 1, "this is no result of a batch", err);
     *out_good = reader.n_good_bytes;
     mr_text_buf_deinit(&reader.read);
@@ -74,7 +91,7 @@ static mr_status resume(mr_batch_results *r, mr_batch_input *in, mr_err *err) {
     if (fstat(r->fd, &st) != 0)
         return io_error(r, "read", err);
     if (!S_ISREG(st.st_mode))
-        return mr_err_set(err, MR_E_IO, "%.160s is no regular file", r->path);
+        return mr_err_set(err, MR_E_FORMAT, "%.160s is no regular file", r->path);
     size_t n = (size_t)st.st_size;
     mr_status status = take_results(r, in, &r->n_bytes, err);
     if (status == MR_OK && r->n_bytes < n) {

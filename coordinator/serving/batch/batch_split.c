@@ -76,7 +76,9 @@ mr_status batch_split(const char *folder, const json_t *batch, uint32_t *out_n_a
         batch_writer_abort(&halves[i].writer);
     if (fd >= 0)
         close(fd);
-    *out_n_answers = halves[0].n_lines;
-    *out_n_failures = halves[1].n_lines;
+    if (status == MR_OK) {
+        *out_n_answers = halves[0].n_lines;
+        *out_n_failures = halves[1].n_lines;
+    }
     return status;
 }

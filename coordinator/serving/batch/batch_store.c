@@ -80,22 +80,26 @@ static bool has_status(const json_t *batch, const char *status) {
     return its && strcmp(its, status) == 0;
 }
 
-/* Under the lock: the oldest batch that has not ended; NULL: none. */
-static json_t *next_batch(mr_batch_store *s) {
+static bool is_later(const mr_batch_store *s, const json_t *batch) {
+    return strcmp(json_string_value(json_object_get(batch, "id")), s->later) == 0;
+}
+
+/* Under the lock: the oldest batch that has not ended, but for one that met an error of the disk, if there is another.
+ * NULL: none. */
+static mr_status next_batch(mr_batch_store *s, json_t **out, mr_err *err) {
     json_t *list = NULL, *next = NULL, *batch;
-    mr_err err;
     size_t i;
-    if (batch_objects_list(s->folder, "batch_", &list, &err) != MR_OK) {
-        mr_log_write(MR_LOG_WARN, "batch", "%s", err.text);
-        return NULL;
-    }
-    json_array_foreach(list, i, batch) {
-        if (!batch_has_ended(batch))
+    *out = NULL;
+    mr_status status = batch_objects_list(s->folder, "batch_", &list, err);
+    if (status != MR_OK)
+        return status;
+    json_array_foreach(list, i, batch) { /* the newest first */
+        if (!batch_has_ended(batch) && (!next || !is_later(s, batch)))
             next = batch;
     }
-    json_incref(next);
+    *out = json_incref(next);
     json_decref(list);
-    return next;
+    return MR_OK;
 }
 
 /* Under the lock: a batch that an earlier version has begun has its results at output_file_id, and names no other
@@ -111,6 +115,11 @@ static mr_status adopt(mr_batch_store *s, json_t *batch, mr_err *err) {
         return status;
     if (rename(old, journal) != 0 && errno != ENOENT)
         return mr_err_set(err, MR_E_IO, "%.200s cannot be renamed: %s", old, strerror(errno));
+    status = batch_path(s->folder, json_string_value(json_object_get(batch, "output_file_id")), ".json", old, err);
+    if (status != MR_OK)
+        return status;
+    if (unlink(old) != 0 && errno != ENOENT) /* a file that clients see and that has no content now */
+        return mr_err_set(err, MR_E_IO, "%.200s cannot be removed: %s", old, strerror(errno));
     batch_id_make("file-", id);
     return json_object_set_new(batch, "error_file_id", json_string(id)) == 0
                ? batch_object_save(s->folder, batch, err)
@@ -152,6 +161,9 @@ static mr_status work_at(mr_batch_store *s, json_t *batch, mr_err *err) {
     }
     if (status != MR_OK)
         mr_err_prefix(err, "%s", s->now);
+    s->later[0] = 0;
+    if (status == MR_E_IO)
+        memcpy(s->later, s->now, sizeof s->later);
     s->now[0] = 0;
     s->cancels = false;
     json_decref(batch);
@@ -164,14 +176,17 @@ static void work(void *ctx) {
     int64_t pause_ns = RETRY_NS;
     mr_mutex_lock(&s->lock);
     while (!s->stops) {
-        json_t *batch = next_batch(s);
-        mr_status status = batch ? work_at(s, batch, &err) : MR_OK;
+        json_t *batch = NULL;
+        mr_status status = next_batch(s, &batch, &err);
+        bool is_idle = status == MR_OK && !batch;
+        if (batch)
+            status = work_at(s, batch, &err);
         if (status != MR_OK)
             mr_log_write(MR_LOG_WARN, "batch", "%s; it is tried again", err.text);
-        if (!s->stops && (!batch || status != MR_OK))
-            (void)mr_cond_wait_until(&s->changed, &s->lock, batch ? mr_clock_now_ns() + pause_ns : MR_NEVER);
+        if (!s->stops && (is_idle || status != MR_OK))
+            (void)mr_cond_wait_until(&s->changed, &s->lock, is_idle ? MR_NEVER : mr_clock_now_ns() + pause_ns);
         /* A disk may be full for hours, and each attempt reads all results. */
-        if (status != MR_E_IO)
+        if (status == MR_OK || status == MR_E_UNAVAILABLE)
             pause_ns = RETRY_NS;
         else if (pause_ns < MAX_RETRY_NS)
             pause_ns *= 2;

@@ -28,6 +28,8 @@ static void answer_failure(mr_batch_answer *out, mr_status status, const char *w
     mr_api_error e = {0};
     if (status == MR_E_NOT_FOUND)
         (void)mr_api_error_set(&e, 404, NULL, "id", "no such %s", what);
+    else if (status == MR_E_FORMAT) /* what the server keeps is damaged, not what the client sent */
+        (void)mr_api_error_set(&e, 500, NULL, NULL, "%s", err->text);
     else
         (void)mr_api_error_from(&e, status, err);
     answer_error(out, &e);

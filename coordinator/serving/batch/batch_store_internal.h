@@ -20,9 +20,10 @@ struct mr_batch_store {
     mr_mutex lock; /* guards all fields below, and the objects of batches on the disk */
     mr_cond changed;
     bool stops;
-    char now[BATCH_ID_BYTES]; /* the running batch; "": none */
-    bool cancels;             /* the running batch is to be cancelled */
-    mr_batch_counts counts;   /* of the running batch */
+    char now[BATCH_ID_BYTES];   /* the running batch; "": none */
+    bool cancels;               /* the running batch is to be cancelled */
+    mr_batch_counts counts;     /* of the running batch */
+    char later[BATCH_ID_BYTES]; /* a batch that met an error of the disk: others come first; "": none */
 };
 
 /* How a run of a batch has ended. */

@@ -407,6 +407,13 @@ static void test_foreign_results(void **state) {
     expect_refused("no result");
     write_file(out_path, "my notes", 8);
     expect_refused("no result");
+    write_file(out_path,
+               "\0\0\0\x18"
+               "ftypmp42",
+               12); /* a film */
+    expect_refused("no result");
+    write_file(out_path, "\0\0\0", 3); /* as after a crash */
+    work_to_the_end(20);
     unlink(out_path);
     mr_batch_input in;
     mr_batch_results held;

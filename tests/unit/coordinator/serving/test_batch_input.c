@@ -83,6 +83,17 @@ static void test_grown(void **state) {
         assert_int_equal(in.n, N[i] + 1);
         mr_batch_input_close(&in);
     }
+    /* The first half of a line has a result: the same command would find a result of another line. */
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_true(fputs("one\nhello wor", f) >= 0);
+    assert_int_equal(fflush(f), 0);
+    expect_ok(mr_batch_input_open(path, &in, &err), &err);
+    assert_true(fputs("ld\n", f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    expect_fails(mr_batch_input_check(&in, path, &err), MR_E_FORMAT, &err,
+                 "the last line was not whole at the start; hint: run it again with another output file");
+    mr_batch_input_close(&in);
 }
 
 static void test_same_bytes(void **state) {
@@ -119,7 +130,7 @@ static void test_no_batch(void **state) {
     expect_says(err.text, path);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    expect_fails(mr_batch_input_open(path, &in, &err), MR_E_IO, &err, "is no regular file");
+    expect_fails(mr_batch_input_open(path, &in, &err), MR_E_FORMAT, &err, "is no regular file");
     assert_int_equal(unlink(path), 0);
     assert_null(in.data);
 }
@@ -131,6 +142,9 @@ static void put_file(mr_str bytes) {
     assert_int_equal(fclose(f), 0);
 }
 
+#define BYTES(text)                                                                                                    \
+    { text, sizeof text - 1 }
+
 /* Files that are no batch are refused as a whole, and the error names the file. */
 static void test_files_of_no_lines(void **state) {
     (void)state;
@@ -138,14 +152,15 @@ static void test_files_of_no_lines(void **state) {
         mr_str bytes;
         const char *words;
     } CASES[] = {
-        {{"\xff\xfe\"\0a\0\"\0\n\0", 10}, "is text in UTF-16; hint: save it as UTF-8"},
-        {{"{\0\"\0c\0\"\0\n\0", 10}, "is text in UTF-16"},
-        {{"\n\nPK\3\4\0\0\n", 9}, "line 3: there is a NUL byte"},
-        {{"\x1f\x8b\x08\n", 4}, "line 1: byte 0x8B is not UTF-8"},
-        {{"[\n{\"custom_id\": \"a\"},\n", 24}, "line 1: the file is a JSON array"},
-        {{"\r\n [ {\"custom_id\": \"a\"},\n", 26}, "line 2: the file is a JSON array"},
-        {{"[\"one\", \"two\"]", 14}, "line 1: the file is a JSON array, and a batch has one request or prompt on each"},
-        {{"{\r\n  \"custom_id\": \"a\",\r\n", 24}, "line 1: a JSON object goes on over the next lines"},
+        {BYTES("\xff\xfe\"\0a\0\"\0\n\0"), "is text in UTF-16; hint: save it as UTF-8"},
+        {BYTES("{\0\"\0c\0\"\0\n\0"), "is text in UTF-16"},
+        {BYTES("\n\nPK\3\4\0\0\n"), "line 3: there is a NUL byte"},
+        {BYTES("\x1f\x8b\x08\n"), "line 1: byte 0x8B is not UTF-8"},
+        {BYTES("[\n{\"custom_id\": \"a\"},\n"), "line 1: the file is a JSON array"},
+        {BYTES("\r\n [ {\"custom_id\": \"a\"},\n"), "line 2: the file is a JSON array"},
+        {BYTES("[\"one\", \"two\"]"),
+         "line 1: the file is a JSON array, and a batch has one request or prompt on each"},
+        {BYTES("{\r\n  \"custom_id\": \"a\",\r\n"), "line 1: a JSON object goes on over the next lines"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
         mr_batch_input in = {0};

@@ -129,12 +129,12 @@ static void test_malformed_objects(void **state) {
         write_in_folder(name, text);
         snprintf(text, sizeof text, "%s is malformed: %s", "in the folder of batches", CASES[i].wrong);
         store_start(0, true);
-        ask_wrong("GET", path, "", 400, text);
+        ask_wrong("GET", path, "", 500, text);
         store_stop();
     }
     write_in_folder(name, "{\"id\": ");
     store_start(0, true);
-    ask_wrong("GET", path, "", 400, "malformed: id");
+    ask_wrong("GET", path, "", 500, "malformed: id");
     store_stop();
     assert_false(is_in_folder("../escaped"));
     assert_true(is_in_folder("file-000000000000000000000000"));

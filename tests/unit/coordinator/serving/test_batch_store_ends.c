@@ -308,7 +308,25 @@ static void test_changed_files(void **state) {
     assert_int_equal(fake_api_n_calls(), 0);
     json_decref(batch);
     snprintf(path, sizeof path, "/v1/files/%s/content", file);
-    ask_wrong("GET", path, "", 400, "was changed by another program");
+    ask_wrong("GET", path, "", 500, "was changed by another program");
+    store_stop();
+}
+
+/* The journal of the first batch cannot be opened: the second one runs, and the first one when it can. */
+static void test_a_batch_that_waits_for_the_disk(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], first[BATCH_ID_BYTES], second[BATCH_ID_BYTES], path[200];
+    store_start(0, false);
+    upload(LINE("a", "one"), file);
+    create(file, first);
+    path_in_folder(first, ".journal", path);
+    assert_int_equal(symlink(path, path), 0);
+    create(file, second);
+    store_work();
+    json_decref(wait_for(second, "completed"));
+    json_decref(wait_for(first, "in_progress"));
+    assert_int_equal(unlink(path), 0);
+    json_decref(wait_for(first, "completed"));
     store_stop();
 }
 
@@ -480,6 +498,7 @@ int main(void) {
         cmocka_unit_test(test_input_is_gone),
         cmocka_unit_test(test_changed_journal),
         cmocka_unit_test(test_changed_files),
+        cmocka_unit_test(test_a_batch_that_waits_for_the_disk),
         cmocka_unit_test(test_failures_before_restart),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_full_disk_while_running),
