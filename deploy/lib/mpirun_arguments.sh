@@ -109,9 +109,12 @@ take_option() {
 
 # The host file that a variable names is as one that an option names, so that it is checked as well.
 take_variables() {
-    local name
+    local name at
+    for at in "${host_files_at[@]}"; do
+        [[ ${given[at - 1]} != *default?hostfile ]] || return 0
+    done
     for name in OMPI_MCA_orte_default_hostfile PRTE_MCA_prte_default_hostfile; do
-        [[ ! ${!name:-} || " ${given[*]} " == *' --default-hostfile '* ]] || take_option --default-hostfile "${!name}"
+        [[ ! ${!name:-} ]] || take_option --default-hostfile "${!name}"
     done
 }
 

@@ -15,15 +15,14 @@ find_home() {
 
 # Sets mpirun_version, as 4.1.4.
 check_mpirun() {
-    local version
+    local version line=$'(^|\n)([^\n]*(Open MPI|OpenRTE)[^\n]*)' # others say something before it
     command -v mpirun >/dev/null 2>&1 || die "there is no mpirun in PATH" \
         "Debian, Ubuntu: apt-get install openmpi-bin; elsewhere perhaps: module load mpi/openmpi-x86_64"
     find_home
     version=$(mpirun --version 2>&1) || true
-    version=${version%%$'\n'*}
-    [[ $version == *"Open MPI"* || $version == *OpenRTE* ]] || die "this mpirun is not Open MPI's: $version" \
+    [[ $version =~ $line ]] || die "this mpirun is not Open MPI's: ${version%%$'\n'*}" \
         "its own options are needed: mpirun -n 3 $program COMMAND ..."
-    mpirun_version=${version#*) }
+    mpirun_version=${BASH_REMATCH[2]#*) }
 }
 
 check_limits() {
@@ -66,7 +65,7 @@ check_temporary() {
 fit_names() {
     local name is_long=no is_odd=no
     [[ $mpirun_version == 4* ]] || return 0
-    for name in "$(hostname)" "${hosts[@]}"; do
+    for name in "$(this_host)" "${hosts[@]}"; do
         name=${name%%.*}
         ((${#name} < LONG_NAME)) || is_long=yes is_odd=yes
         [[ $name != *_* ]] || is_odd=yes

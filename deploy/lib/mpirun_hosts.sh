@@ -6,6 +6,7 @@
 
 HOST_FILE_BYTES=1048576 # at most: more is another file
 LOOK_UP_S=10            # for one name: where the name service does not answer, mpirun may try
+LOOK_UP_ALL_S=30        # for all names
 RELATIVE_HOST='^\+(n[0-9]+|[eE](:[0-9]+)?)$' # the n-th host of those that a batch system gave, or an empty one
 declare -A known_hosts=() # names that were looked up and found
 
@@ -22,26 +23,34 @@ refuse_word() {
 
 # Whether other programs than ssh reach the hosts, so that the names of hosts need not be known here.
 are_names_of_others() {
-    [[ ${SLURM_JOB_ID:-} || ${OMPI_MCA_plm_rsh_agent:-}${OMPI_MCA_orte_rsh_agent:-}${PRTE_MCA_plm_ssh_agent:-} ||
-        " ${given[*]} " =~ [\ _](rsh|ssh)_agent\  || " ${given[*]} " == *' plm '* ]]
+    local name words=" ${given[*]} " of_ssh='(plm|(plm|orte)_(rsh|ssh)_(agent|args))' here=${HOME:-/}
+    [[ ! ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-} ]] || return 0
+    for name in "${!OMPI_MCA_@}" "${!PRTE_MCA_@}"; do
+        [[ ! ${!name} || ! $name =~ _MCA_$of_ssh$ ]] || return 0
+    done
+    # The files of settings may say so, too.
+    [[ ! $words =~ \ $of_ssh\  && ! $words =~ \ --?(am|tune)\  ]] || return 0
+    grep -qsE "^ *$of_ssh *=" "$here"/.{openmpi,prte}/mca-params.conf \
+        /etc/openmpi/openmpi-mca-params.conf "$(dirname "$(command -v mpirun)")"/../etc/{openmpi,prte}-mca-params.conf
 }
 
 # Whether an answer was that there is no such name. No answer is another matter.
 is_unknown_here() {
     local status=0
-    command -v getent >/dev/null || return 1
-    timeout "$LOOK_UP_S" getent ahosts "$1" >/dev/null 2>&1 || status=$?
+    command -v getent >/dev/null && ((SECONDS <= look_up_end)) || return 1
+    timeout --foreground "$LOOK_UP_S" getent ahosts "$1" >/dev/null 2>&1 || status=$?
     ((status == 2)) || return 1
     status=0
-    timeout "$LOOK_UP_S" getent hosts "$1" >/dev/null 2>&1 || status=$?
+    timeout --foreground "$LOOK_UP_S" getent hosts "$1" >/dev/null 2>&1 || status=$?
     ((status == 2))
 }
 
 # Whether nobody on this host knows this name: not the name service, and not the configuration of ssh, which may have
-# another name or a way for it.
+# another name or a way for it. mpirun knows this host by its name without a domain.
 is_unknown() {
-    local name=${1#*@} of_ssh
-    case $name in localhost | "$(hostname)" | "$(hostname -s 2>/dev/null)") return 1 ;; esac
+    local name=${1#*@} of_ssh here
+    here=$(this_host)
+    [[ $name != localhost && ${name%%.*} != "${here%%.*}" ]] || return 1
     is_unknown_here "$name" || return 1
     of_ssh=$(ssh -G "$1" 2>/dev/null </dev/null) || return 0
     ! grep -qiE '^proxy(jump|command) ' <<<"$of_ssh" || return 1
@@ -90,8 +99,8 @@ add_host() {
     check_form "$1" "$2"
     if [[ ! ${known_hosts[$2]:-} && $looks_up == yes ]]; then
         ! is_unknown "$2" || refuse_word "$1" "$2" "is no host that is known here" \
-            "is it spelled right? getent hosts $(shown "${2#*@}") asks for it; a name stands in DNS, /etc/hosts or \
-~/.ssh/config"
+            "is it spelled right, and does DNS answer? getent hosts $(shown "${2#*@}") asks for it; a name stands in \
+DNS, /etc/hosts or ~/.ssh/config"
     fi
     [[ ${listed[$2]:-} ]] || hosts+=("${2#*@}")
     known_hosts[$2]=yes listed[$2]=yes
@@ -105,11 +114,7 @@ check_setting() {
         [[ $3 && $3 != '=' ]] || refuse_word "$1" "$2=" "has no value" "$remedy"
         return 0
         ;;
-    cpu | count | slots | *[_-]max | max[_-]* | boards | sockets* | cores*) ;;
-    port)
-        [[ $mpirun_version != 4* ]] ||
-            refuse_word "$1" "$2" "is nothing that Open MPI 4 knows" "Port in ~/.ssh/config sets it"
-        ;;
+    cpu | count | slots | port | *[_-]max | max[_-]* | boards | sockets* | cores*) ;;
     *)
         case $small in
         slots) remedy="write it in small letters: slots=${3:-4}" ;;
@@ -121,7 +126,7 @@ check_setting() {
     esac
     [[ $3 =~ ^[0-9]{1,6}$ ]] || refuse_word "$1" "$2=$3" "is no whole number from 0 to 999999" "$remedy"
     case $2 in
-    cpu | count | slots) slots=$((10#$3)) ;;
+    cpu | count | slots) slots=$((10#$3)) most='' ;; # in this order mpirun raises the most
     *[_-]max | max[_-]*) most=$((10#$3)) ;;
     esac
 }
@@ -130,6 +135,9 @@ check_setting() {
 check_line() {
     local where=$1 slots=0 most=
     shift
+    [[ $1 != rank || ! ${2:-} =~ ^[0-9]+$ ]] || return 0 # of a rank file that is the host file, too
+    # As in /etc/hosts: mpirun takes the address, and passes over the names.
+    [[ $# == 1 || ! $1 =~ ^[0-9]+(\.[0-9]+){3}$ || $* == *=* ]] || set -- "$1"
     case $1 in
     ^*@*) check_form "$where" "${1#^}" ;; # is left out
     *) [[ $1 =~ $RELATIVE_HOST ]] || add_host "$where" "$1" ;;
@@ -173,7 +181,8 @@ strip_comments() {
     text+=${rest%%//*}
 }
 
-# Checks the text of a host file, and adds its hosts.
+# check_lines NAME TEXT CHECK: checks the text of a host file, and adds its hosts. CHECK is "maybe" where it may have
+# none.
 check_lines() {
     local line text words number=0 n_before=$n_named is_comment=no
     while IFS= read -r line; do
@@ -184,7 +193,7 @@ check_lines() {
         n_named=$((n_named + 1))
         check_line "$1:$number" "${words[@]}"
     done < <(printf '%s' "$2") # a long here-document would need room in TMPDIR
-    ((n_named > n_before)) ||
+    [[ $3 == maybe ]] || ((n_named > n_before)) ||
         die "$(shown "$1"): this host file names no host" "write one host a line, as: node1 slots=4"
 }
 
@@ -223,7 +232,7 @@ read_host_file() {
     else
         read_text "$path" "$path"
     fi
-    [[ $2 == no ]] || check_lines "$path" "$clean"
+    [[ $2 == no ]] || check_lines "$path" "$clean" "$2"
     # The words of given stand at the end of options.
     options[${#options[@]} - ${#given[@]} + $1]=${given[$1]}
     [[ $clean != "$original" ]] || return 0
@@ -263,7 +272,7 @@ read_host_list() {
 # Checks all hosts that options name, and sets hosts to their names, or to what a batch system says. Before each start,
 # because the file may have changed; names are looked up before the first one alone.
 read_hosts() {
-    local at n_named=0 in_files
+    local at n_named=0 in_files look_up_end=$((SECONDS + LOOK_UP_ALL_S))
     local -A listed=()
     ! are_names_of_others || looks_up=no
     hosts=()
@@ -271,7 +280,11 @@ read_hosts() {
         read_host_file "$at" no
     done
     for at in "${host_files_at[@]}"; do
-        [[ ${given[at - 1]} == *default?hostfile && ${given[at]} == none ]] || read_host_file "$at" yes
+        case "${given[at - 1]} ${given[at]}" in
+        *default?hostfile\ none) ;;
+        *default?hostfile\ *) read_host_file "$at" maybe ;; # that of Open MPI has comments alone
+        *) read_host_file "$at" yes ;;
+        esac
     done
     in_files=("${hosts[@]}") hosts=()
     for at in "${host_lists_at[@]}"; do

@@ -119,14 +119,18 @@ has_signal() {
     ((0x${value:-0} & 1 << ($3 - 1)))
 }
 
-# A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it.
+# A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it. One for the
+# whole process group may have come to both in this moment, and counts once.
 relay_signals() {
+    local waits=''
     ((n_signals == 0)) || return 0
     if has_signal "$mpirun" ShdPnd 15; then
-        on_signal TERM 143
+        waits='TERM 143'
     elif has_signal "$mpirun" ShdPnd 2; then
-        on_signal INT 130
+        waits='INT 130'
     fi
+    take_signals
+    [[ ! $waits || $n_signals != 0 ]] || on_signal "${waits% *}" "${waits#* }"
 }
 
 # The job ends in order, and has failed.

@@ -125,10 +125,11 @@ start_filter() {
 # Lets the filter end when all that mpirun wrote has passed, even if programs that mpirun started keep its input open,
 # and takes its last notes.
 end_filter() {
+    local n_signals_before=${#signals[@]} # a signal ends this: nobody may read what the filter writes
     printf '\4\n' >&"$errors" || true
     exec {errors}>&-
-    while kill -0 "$filter_pid" 2>/dev/null; do
-        wait "$filter_pid" || true # a signal ends this
+    while kill -0 "$filter_pid" 2>/dev/null && ((${#signals[@]} == n_signals_before)); do
+        wait "$filter_pid" || true
     done
     while read -r -t 0 -u "$wake"; do
         pause
@@ -139,7 +140,7 @@ end_filter() {
 copy_output() {
     local why to
     trap '' INT TERM HUP PIPE
-    exec {to}>&1
+    exec {to}>&1 {errors}>&- {spoken}>&-
     why=$(LC_ALL=C cat 2>&1 >&"$to") || true
     [[ ! $why || ${command[0]} == serve ]] || note "output:${why##*: }"
     exec cat >/dev/null {to}>&-
@@ -147,7 +148,7 @@ copy_output() {
 
 # Sets output, which mpirun writes, and output_end, its other end.
 start_output() {
-    exec {output}> >(copy_output 2>/dev/null {errors}>&- {spoken}>&-)
+    exec {output}> >(copy_output 2>/dev/null)
     output_pid=$!
     exec {output_end}</dev/fd/"$output"
 }

@@ -56,12 +56,17 @@ spell_out() {
     printf '%s' "${sides[0]}${side// /0}${sides[1]}"
 }
 
+# Small images have no program for it.
+this_host() {
+    hostname 2>/dev/null || printf '%s\n' "${HOSTNAME:-localhost}"
+}
+
 # Sets waiting to the hosts from which mpirun has no connection; to none where as many have come from other addresses
 # than those of their names.
 find_waiting() {
     local host address found_peers here n_others=0 where
     mapfile -t found_peers < <(peers)
-    here=" $(hostname) $(hostname -I 2>/dev/null) 127.0.0.1 127.0.1.1 ::1 "
+    here=" $(this_host) $(hostname -I 2>/dev/null || true) 127.0.0.1 127.0.1.1 ::1 "
     waiting=()
     for host in "${hosts[@]}"; do
         where=other

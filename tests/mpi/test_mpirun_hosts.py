@@ -6,6 +6,7 @@ Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import unittest
@@ -55,6 +56,16 @@ class Files(Case):
         self.write("rank 0=node1 slot=0\r\n")
         self.assertEqual(self.expect_taken("-rf", "hosts"), ["-rf", "rank 0=node1 slot=0", "[.hosts-1]"])
 
+    def test_what_mpirun_passes_over(self):
+        self.write("rank 0=node1 slot=0\n")
+        self.expect_taken("--hostfile", "hosts", "-rf", "hosts")
+        for line in "10.0.0.1 node1 node1.cluster", "node1 port=2222", "node1 max_slots=2 slots=4", "%s.nowhere" % socket.gethostname():
+            self.write(line + "\n")
+            self.expect_taken("--hostfile", "hosts")
+        self.write("# no host\n")
+        self.expect_taken("--default-hostfile", "hosts")
+        self.expect_taken(env={"OMPI_MCA_orte_default_hostfile": "hosts"})
+
     def test_what_is_read_once(self):
         """Such as a pipe. mpirun gets a copy."""
         reader, writer = os.pipe()
@@ -99,7 +110,7 @@ class Names(Case):
                 ("node1, node2", "node1,", "one a line"), ("node1,node2", "node1,node2", "one a line"),
                 ("node[1-4]", "node[1-4]", "scontrol show hostnames"), ("node1 node2", "node2", "one host a line"),
                 ("node1 SLOTS=4", "SLOTS", "slots=4"), ("node1 cpus=4", "cpus", "slots=4"),
-                ("node1 user=me", "user", "username=me"), ("node1 port=22", "port", "ssh"),
+                ("node1 user=me", "user", "username=me"),
                 ("node1 slots=four", "slots=four", "slots=4"), ("node1 slots=", "slots=", "slots=4"),
                 ("node1 slots=-1", "slots=-1", "slots=4"), ("node1 slots=2.5", "slots=2.5", "slots=4"),
                 ("node1 slots=4 max_slots=2", "2", "larger"), ("[::1]", "[::1]", "/etc/hosts"),
@@ -123,7 +134,8 @@ class Names(Case):
         self.expect_taken("--hostfile", "hosts")
         self.write("nosuch\n")
         self.expect_taken("--hostfile", "hosts", "--mca", "plm_rsh_agent", "agent")
-        for name in "OMPI_MCA_plm_rsh_agent", "SLURM_JOB_ID":
+        self.expect_taken("--hostfile", "hosts", "--mca", "plm_rsh_args", "-F my_config")
+        for name in "OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm", "SLURM_JOB_ID", "PBS_JOBID":
             self.expect_taken("--hostfile", "hosts", env={name: "1"})
 
     def test_lists(self):

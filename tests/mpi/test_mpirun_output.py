@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -205,6 +206,36 @@ exec %s "$@"
                                 env={"PATH": place + ":" + os.environ["PATH"]})
             self.assertIn(b"in order\n", done.stderr, str(done))
             self.assertEqual(done.status, 0, str(done))
+
+    def test_signal_for_the_whole_group(self):
+        """It comes to the wrapper in the moment in which the wrapper finds that it waits in mpirun. That is one signal, and
+        the wrapper does not take it for a second one."""
+        script = """set -euo pipefail; . "$1/mpirun_job.sh"; . "$1/mpirun_output.sh"
+            signals=() n_taken=0 n_signals=0 rank_0='' mpirun=1 caught=''
+            ask_mpirun() { :; }
+            has_signal() { [[ $3 == 2 ]] || return 1; signals+=(INT); }
+            relay_signals; take_signals; echo "$n_signals $caught" """
+        lib = os.path.join(os.path.dirname(WRAPPER), "lib")
+        self.assertEqual(subprocess.check_output(["bash", "-c", script, "bash", lib]), b"1 130\n")
+
+    @staticmethod
+    def runs_mpirun(job):
+        return "mpirun" in subprocess.run(["ps", "-o", "comm=", "--ppid", str(job.process.pid)], check=False,
+                                          stdout=subprocess.PIPE, text=True).stdout.split()
+
+    def test_reader_that_reads_nothing(self):
+        """The job is over, and what it wrote to standard error waits: a signal ends the wrapper all the same."""
+        job = self.start("seq 18000 >&2", "-n", "1", "generate")
+        self.addCleanup(job.process.stdout.close)
+        self.addCleanup(job.process.stderr.close)
+        self.assertEqual(job.process.stderr.read(2), b"1\n")
+        end = time.monotonic() + LIMIT_S
+        while self.runs_mpirun(job) and time.monotonic() < end:
+            time.sleep(0.05)
+        while job.process.poll() is None and time.monotonic() < end:
+            job.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+        self.assertIsNotNone(job.process.poll())
 
     def test_hangup_at_the_start(self):
         """A server that does not run yet has nothing to renew, also where rank 0 does not catch the signal yet."""
