@@ -254,6 +254,7 @@ static void test_memory_is_short(void **state) {
     assert_int_equal(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY);
     /* One rank hears the same. The amounts are in units that show them. */
     cluster_plain(&c, 1, 8);
+    c.config.kv_tokens = 8;
     c.ranks[0].memory_bytes = 799;
     expect_fails(mr_planner_solve(&c.config, &plan, &err), MR_E_NO_MEMORY, &err,
                  "does not fit the memory of 1 rank: weights take 950 B, a KV cache of 8 tokens 64 B, buffers of each "
