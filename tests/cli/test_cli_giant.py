@@ -145,7 +145,7 @@ class Giant(cli.Case):
         refused("node1 mem=64GB bw=8GB/s\nnode1 mem=64GB bw=8GB/s\n", "line 2: node1 is there twice")
         refused("n/1 mem=64GB bw=8GB/s\n", "n/1 is no name of a host")
         refused("n" * 64 + " mem=64GB bw=8GB/s\n", "is no name of a host")
-        refused("n" * 600, "line 1: it has more than 510 bytes")
+        refused("n" * 600, "line 1: it has more than 511 bytes")
         for word in ("mem=64GB/s", "bw=", "bw=-1", "bw=nan", "bw=0", "bw=1e30", "bw=8GB/m", "ops=2TB", "latency=50", "latency=1h", "link", "x=1"):
             refused(f"n mem=64GB bw=8GB/s {word}\n", f"line 1: {word} is none of mem=64GB")
 
