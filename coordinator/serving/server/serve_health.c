@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "coordinator/serving/json/json.h"
 #include "coordinator/serving/server/serve.h"
 #include "coordinator/session/session_recovered.h"
 #include "coordinator/session/session_starve.h"
@@ -35,7 +36,7 @@ bool serve_refuse(mr_serve *s, mr_http_answer *out) {
 
 /* Answers with the error that out has, and with the members of more beside it. Releases more; NULL: no memory. */
 static void add_to_error(mr_http_answer *out, json_t *more) {
-    json_t *root = out->body.data ? json_loadb(out->body.data, out->body.len, 0, NULL) : NULL;
+    json_t *root = mr_json_read((mr_str){out->body.data, out->body.len}, 0, NULL);
     if (!more || json_object_update(root, more) != 0) {
         json_decref(root);
         root = NULL;
