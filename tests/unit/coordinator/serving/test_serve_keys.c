@@ -11,7 +11,7 @@
 
 enum { MAX_ARGS = 10 };
 
-static char path[64];
+static char path[] = "/tmp/millrace-test-XXXXXX";
 
 /* Reads the keys of an option, of the variable and of a file. NULL: there is none. */
 static mr_status read_keys(const char *argument, const char *variable, const char *file, serve_keys *k, mr_err *err) {
@@ -142,9 +142,7 @@ static void test_allocations(void **state) {
 }
 
 static int make_path(void **state) {
-    const char *dir = getenv("TMPDIR");
     (void)state;
-    snprintf(path, sizeof path, "%s/keys.XXXXXX", dir && strlen(dir) < 40 ? dir : "/tmp");
     return close(mkstemp(path));
 }
 
