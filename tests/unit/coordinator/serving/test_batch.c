@@ -500,6 +500,42 @@ static void test_stop(void **state) {
     mr_text_buf_deinit(&text);
 }
 
+static bool count_looks(void *ctx) {
+    int *n_looks = ctx;
+    (*n_looks)++;
+    return true;
+}
+
+/* A batch whose lines are all wrong is read to its end before it is refused: a stop does not wait for that. */
+static void test_stop_while_lines_are_checked(void **state) {
+    (void)state;
+    static const char LINE[] = "{\"custom_id\": \"%d\", \"url\": \"/v1/embeddings\", \"body\": {}}\n";
+    enum { N = 5000 };
+    mr_text_buf text = {0};
+    mr_batch_input in;
+    batch_request refused;
+    uint32_t line;
+    int n_looks = 0;
+    mr_err err = {0};
+    for (int i = 0; i < N; i++) {
+        char one[sizeof LINE + 10];
+        int n = snprintf(one, sizeof one, LINE, i);
+        assert_true(mr_text_buf_append(&text, one, (size_t)n));
+    }
+    open_input(text.data, &in);
+    mr_batch_config config = {.input = &in, .url = "/v1/completions"};
+    expect_ok(batch_request_refuse_all(&config, &refused, &line, &err), &err);
+    assert_string_equal(refused.code, "mismatched_url");
+    assert_int_equal(line, 1);
+    config.stops = count_looks;
+    config.ctx = &n_looks;
+    expect_ok(batch_request_refuse_all(&config, &refused, &line, &err), &err);
+    assert_null(refused.code);
+    assert_int_equal(n_looks, 1);
+    mr_batch_input_close(&in);
+    mr_text_buf_deinit(&text);
+}
+
 /* Must hold: 10,000 lines, killed ten times at random moments. */
 static void test_kills(void **state) {
     (void)state;
@@ -546,6 +582,7 @@ int main(void) {
         cmocka_unit_test(test_foreign_results),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop_while_lines_are_checked),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

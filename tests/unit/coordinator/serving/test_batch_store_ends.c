@@ -10,6 +10,7 @@
 #include "coordinator/serving/batch/batch_store_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
+#include "tests/support/test_log.h"
 #include "tests/unit/coordinator/serving/test_batch_store_rig.h"
 
 /* For /v1/completions. The fake API refuses a prompt that contains "refuse". */
@@ -312,21 +313,87 @@ static void test_changed_files(void **state) {
     store_stop();
 }
 
-/* The journal of the first batch cannot be opened: the second one runs, and the first one when it can. */
+/* A file of the first batch cannot be opened, its journal or its input: the second batch runs, and the first one when
+ * its file can be opened. */
 static void test_a_batch_that_waits_for_the_disk(void **state) {
     (void)state;
-    char file[BATCH_ID_BYTES], first[BATCH_ID_BYTES], second[BATCH_ID_BYTES], path[200];
+    for (int of_input = 0; of_input < 2; of_input++) {
+        char file[2][BATCH_ID_BYTES], first[BATCH_ID_BYTES], second[BATCH_ID_BYTES], path[200], aside[200];
+        store_start(0, false);
+        for (int i = 0; i < 2; i++)
+            upload(LINE("a", "one"), file[i]);
+        create(file[0], first);
+        path_in_folder(of_input ? file[0] : first, of_input ? "" : ".journal", path);
+        path_in_folder("aside", "", aside);
+        assert_true(!of_input || rename(path, aside) == 0);
+        assert_int_equal(symlink(path, path), 0);
+        create(file[1], second);
+        store_work();
+        json_decref(wait_for(second, "completed"));
+        json_decref(wait_for(first, "in_progress"));
+        assert_int_equal(of_input ? rename(aside, path) : unlink(path), 0);
+        json_decref(wait_for(first, "completed"));
+        store_stop();
+    }
+}
+
+/* The folder cannot be listed for a while, as where a network's disk is away: the thread of batches lives on. */
+static void test_a_folder_that_is_away(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], away[100];
+    test_log log;
     store_start(0, false);
     upload(LINE("a", "one"), file);
-    create(file, first);
-    path_in_folder(first, ".journal", path);
-    assert_int_equal(symlink(path, path), 0);
-    create(file, second);
+    create(file, id);
+    snprintf(away, sizeof away, "%s-away", folder);
+    assert_int_equal(rename(folder, away), 0);
+    test_log_begin(&log);
     store_work();
-    json_decref(wait_for(second, "completed"));
-    json_decref(wait_for(first, "in_progress"));
-    assert_int_equal(unlink(path), 0);
-    json_decref(wait_for(first, "completed"));
+    int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
+    while (lseek(log.fd, 0, SEEK_END) == 0 && mr_clock_now_ns() < until)
+        usleep(1000);
+    assert_int_equal(rename(away, folder), 0);
+    json_decref(wait_for(id, "completed"));
+    test_log_end(&log);
+    expect_says(log.text, "it is tried again");
+    store_stop();
+}
+
+/* While the two files are written, clients still see the counts and no files. A pipe holds the first file up; then its
+ * sync fails, as on a bad disk, and the files are written again. */
+static void test_counts_while_files_are_written(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200], rest[4096];
+    mr_err err;
+    json_t *stored = NULL;
+    store_start(0, false);
+    upload(LINE("a", "one") LINE("b", "refuse") LINE("c", "two"), file);
+    create(file, id);
+    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    path_in_folder(text_at(stored, "output_file_id"), ".new", path);
+    json_decref(stored);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    store_work();
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* waits for the writer */
+    assert_true(fd >= 0);
+    json_t *batch = get_batch(id), *list = ask("GET", "/v1/batches", "", 200), *other;
+    assert_string_equal(text_at(batch, "status"), "in_progress");
+    assert_int_equal(count(batch, "total"), 3);
+    assert_int_equal(count(batch, "completed"), 2);
+    assert_int_equal(count(batch, "failed"), 1);
+    assert_null(text_at(batch, "output_file_id"));
+    assert_null(text_at(batch, "error_file_id"));
+    size_t i, n_equal = 0;
+    json_array_foreach(json_object_get(list, "data"), i, other) n_equal += json_equal(batch, other) != 0;
+    assert_int_equal(n_equal, 1);
+    json_decref(batch);
+    json_decref(list);
+    while (read(fd, rest, sizeof rest) > 0)
+        continue;
+    close(fd);
+    tally t = tally_batch(wait_for(id, "completed"), 3);
+    assert_int_equal(t.n_answers, 2);
+    assert_int_equal(fake_api_n_calls(), 3);
     store_stop();
 }
 
@@ -456,6 +523,35 @@ static void test_earlier_version(void **state) {
     mr_text_buf_deinit(&lines);
 }
 
+/* An earlier version has begun a batch that has no answers, but an object of the file that was to have them: clients do
+ * not see a file without a content. */
+static void test_empty_file_of_earlier_version(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], name[100];
+    json_t *stored = NULL, *object;
+    mr_err err;
+    store_start(0, false);
+    upload("{bad\n", file);
+    create(file, id);
+    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    const char *output = text_at(stored, "output_file_id");
+    write_in_folder(output, "");
+    object = batch_file_object(output, mr_str_from("results.jsonl"), mr_str_from("batch_output"), 0);
+    expect_ok(batch_object_save(folder, object, &err), &err);
+    json_decref(object);
+    snprintf(name, sizeof name, "%s.json", output);
+    assert_true(is_in_folder(name));
+    assert_int_equal(json_object_set_new(stored, "error_file_id", json_null()), 0);
+    expect_ok(batch_object_save(folder, stored, &err), &err);
+    store_work();
+    tally t = tally_batch(wait_for(id, "completed"), 1);
+    assert_int_equal(t.n_failures, 1);
+    assert_false(is_in_folder(name));
+    assert_false(is_in_folder(output));
+    json_decref(stored);
+    store_stop();
+}
+
 /* Each allocation of a split fails once: an error, and the next split has the same files. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -499,10 +595,13 @@ int main(void) {
         cmocka_unit_test(test_changed_journal),
         cmocka_unit_test(test_changed_files),
         cmocka_unit_test(test_a_batch_that_waits_for_the_disk),
+        cmocka_unit_test(test_a_folder_that_is_away),
+        cmocka_unit_test(test_counts_while_files_are_written),
         cmocka_unit_test(test_failures_before_restart),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_full_disk_while_running),
         cmocka_unit_test(test_earlier_version),
+        cmocka_unit_test(test_empty_file_of_earlier_version),
         cmocka_unit_test(test_no_memory), /* last: it leaves a batch that has not ended */
     };
     return cmocka_run_group_tests(tests, store_setup, store_teardown);
