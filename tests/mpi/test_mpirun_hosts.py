@@ -6,6 +6,7 @@ Argument: the class of tests to run. Exit status 77: all were skipped."""
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
-from fake_mpirun import DEPLOY, LIMIT_S, WRAPPER, Case  # noqa: E402 (after the path)
+from fake_mpirun import DEPLOY, GETENT, LIMIT_S, WRAPPER, Case  # noqa: E402 (after the path)
 from hosts import Hosts, program_path, run_ranks, run_tests  # noqa: E402
 
 
@@ -154,6 +155,25 @@ class Names(Case):
             self.assertEqual(self.expect_taken("--host", name), ["--host " + name])
         self.assertEqual(self.expect_taken("--host", "generate", env={"FAKE_KNOWN": "generate"}), ["--host generate"])
 
+    def test_a_signal_while_names_are_looked_up(self):
+        """Ctrl-C: the name service may not answer for a while."""
+        asked = os.path.join(self.folder, "asked")
+        os.mkfifo(asked)
+        for number in signal.SIGINT, signal.SIGTERM:
+            self.script("getent", "#!/bin/sh\necho >asked\nexec sleep 1000\n")
+            wrapper = subprocess.Popen([WRAPPER, "--host", "node9", "generate"], cwd=self.folder,
+                                       env=self.environment(None), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            with open(asked, "rb") as f:
+                f.read()
+            os.killpg(wrapper.pid, number)
+            said = wrapper.communicate(timeout=LIMIT_S)[0]
+            self.assertIn(wrapper.returncode, (-number, 128 + number))
+            self.assertIn(said, (b"", b"Terminated\n"))  # bash's word for a child that SIGTERM has ended
+            self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("millrace-mpirun-")], [])
+        self.script("getent", GETENT)
+        os.unlink(asked)
+
     def test_ipv6_connections(self):
         """mpirun's daemons may call over IPv6: the hosts from which there is a connection are found."""
         script = """set -euo pipefail; . %s/lib/mpirun_start.sh; mpirun=1
@@ -235,6 +255,18 @@ class ThisHost(Case):
             self.assertEqual(got, expected, (name, args))
         self.assertEqual(self.expect_taken(env={**env, "FAKE_VERSION": "5.0.3"}), [])
         os.unlink(os.path.join(self.folder, "hostname"))
+
+    def test_small_images(self):
+        """They have no program hostname. bash knows the name of this host."""
+        self.script("hostname", "#!/bin/sh\nexit 127")
+        self.expect_taken("--host", socket.gethostname() + ".nowhere")
+        os.unlink(os.path.join(self.folder, "hostname"))
+
+    def test_version(self):
+        """Libraries of the network may warn of something before it."""
+        for before in "", "[warn] no device", "libibverbs: Warning: x\nlibfabric:1: y (Open) z":
+            got = self.expect_taken("--version", command=(), env={"FAKE_BEFORE": before})
+            self.assertEqual(got, ["millrace 1.2.3", "mpirun: 4.1.4"])
 
     def test_crash(self):
         """mpirun ends by a signal before a rank runs."""

@@ -5,6 +5,7 @@ what to do:
 FAKE_SHOWN    names of variables that mpirun prints
 FAKE_END      what mpirun does at its end, as text of a shell
 FAKE_VERSION  of mpirun
+FAKE_BEFORE   what mpirun says before its version
 FAKE_KNOWN    further names of hosts that are known
 FAKE_NAMELESS if not empty, the user has no name
 """
@@ -21,7 +22,7 @@ LIMIT_S = 60
 # Prints lists of hosts, and a host file with its option and its name.
 MPIRUN = """#!/bin/sh
 [ -n "${HOME+set}" ] || [ -z "${FAKE_NAMELESS:-}" ] || { echo "Unable to get the user home directory" >&2; exit 1; }
-[ "$1" != --version ] || { printf 'mpirun (Open MPI) %s\\n\\nReport bugs\\n' "${FAKE_VERSION:-4.1.4}"; exit 0; }
+[ "$1" != --version ] || { echo "${FAKE_BEFORE:-}"; echo "mpirun (Open MPI) ${FAKE_VERSION:-4.1.4}"; echo bugs; exit 0; }
 while [ $# -gt 0 ]; do
     case $1 in
     -x | -n) shift ;;
@@ -79,14 +80,17 @@ class Case(unittest.TestCase):
         with open(os.path.join(self.folder, name), "wb") as f:
             f.write(content if isinstance(content, bytes) else content.encode())
 
+    def environment(self, env):
+        """Of the wrapper. env: further variables; None: the variable is not set."""
+        all_of_them = {k: v for k, v in os.environ.items()
+                       if not k.startswith(("MILLRACE_", "OMPI_", "PRTE_", "SLURM_", "PBS_"))}
+        all_of_them.update({"PATH": self.folder + ":" + os.environ["PATH"], "TMPDIR": self.folder, "LC_ALL": "C.UTF-8",
+                            "MILLRACE_BIN": os.path.join(self.folder, "millrace"), **(env or {})})
+        return {k: v for k, v in all_of_them.items() if v is not None}
+
     def run_wrapper(self, *args, env=None, command=("generate",), **kwargs):
         """Of the wrapper, which runs in the folder of the scripts: exit status, standard output and standard error."""
-        environment = {k: v for k, v in os.environ.items()
-                       if not k.startswith(("MILLRACE_", "OMPI_", "PRTE_", "SLURM_", "PBS_"))}
-        environment.update({"PATH": self.folder + ":" + os.environ["PATH"], "TMPDIR": self.folder, "LC_ALL": "C.UTF-8",
-                            "MILLRACE_BIN": os.path.join(self.folder, "millrace"), **(env or {})})
-        environment = {k: v for k, v in environment.items() if v is not None}
-        done = subprocess.run([WRAPPER, *args, *command], cwd=self.folder, env=environment, timeout=LIMIT_S,
+        done = subprocess.run([WRAPPER, *args, *command], cwd=self.folder, env=self.environment(env), timeout=LIMIT_S,
                               check=False, stdin=subprocess.DEVNULL, capture_output=True, **kwargs)
         left = [name for name in os.listdir(self.folder) if name.startswith("millrace-mpirun-")]
         self.assertEqual(left, [], done)
