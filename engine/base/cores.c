@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/base/cores.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,22 +28,33 @@ void cores_of_topology(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, 
     hwloc_bitmap_free(own);
 }
 
-static void read_topology(mr_cores *out) {
-    hwloc_topology_t topology = NULL;
-    hwloc_bitmap_t allowed = hwloc_bitmap_alloc();
-    if (allowed && hwloc_topology_init(&topology) == 0 && hwloc_topology_load(topology) == 0) {
-        if (hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_THREAD) != 0)
-            hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(topology));
-        cores_of_topology(topology, allowed, out);
-    }
-    if (topology)
-        hwloc_topology_destroy(topology);
+/* The topology of this machine; NULL: hwloc finds none. It is kept, because hwloc loads plugins with each one, and their
+ * libraries (of GPUs, of X11) take longer than all that a small job does. */
+static hwloc_topology_t machine;
+
+static void load_machine(void) {
+    if (hwloc_topology_init(&machine) == 0 && hwloc_topology_load(machine) == 0)
+        return;
+    if (machine)
+        hwloc_topology_destroy(machine);
+    machine = NULL;
+}
+
+static void read_machine(mr_cores *out) {
+    static pthread_once_t first = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&first, load_machine);
+    hwloc_bitmap_t allowed = machine ? hwloc_bitmap_alloc() : NULL;
+    if (!allowed)
+        return;
+    if (hwloc_get_cpubind(machine, allowed, HWLOC_CPUBIND_THREAD) != 0)
+        hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(machine));
+    cores_of_topology(machine, allowed, out);
     hwloc_bitmap_free(allowed);
 }
 
 void mr_cores_get(mr_cores *out) {
     out->n = 0;
-    read_topology(out);
+    read_machine(out);
     if (out->n > 0)
         return;
     /* Where hwloc finds no topology, every CPU counts as a core. */

@@ -1,6 +1,7 @@
 /* engine/base/cores.h - the cores of this machine, read with hwloc: which CPUs are threads of one core, and which cores
  * are close to each other.
- * Threads: thread-safe. mr_cores_get takes some milliseconds: call it once at the start, never in a step. */
+ * Threads: thread-safe. The first mr_cores_get of a process takes some milliseconds, and reads the machine; later ones
+ *          look only at the CPUs of the calling thread. Call it at the start, never in a step. */
 // SPDX-License-Identifier: Apache-2.0
 #ifndef MR_ENGINE_BASE_CORES_H
 #define MR_ENGINE_BASE_CORES_H

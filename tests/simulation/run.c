@@ -13,7 +13,6 @@
 #include "coordinator/session/session_recut.h"
 #include "coordinator/session/session_starve.h"
 #include "engine/base/clock.h"
-#include "engine/base/cores.h"
 #include "engine/base/mem.h"
 #include "tests/simulation/session_stand_in.h"
 #include "tests/simulation/slow_rank.h"
@@ -34,37 +33,13 @@ static scenario_heard undisturbed[N_SCENARIOS][SCENARIO_REQUESTS];
 static mr_backend *backends[WORLD_MAX_RANKS]; /* kept from run to run */
 static int64_t room_ns[WORLD_MAX_RANKS];      /* before this time a rank has no room for grammars */
 
-/* --- Hello ------------------------------------------------------------------------------------------------------- */
-
-void __real_mr_cores_get(mr_cores *out);
-void __wrap_mr_cores_get(mr_cores *out);
-
-/* The cores of this machine, counted once. */
-void __wrap_mr_cores_get(mr_cores *out) {
-    static mr_cores known;
-    static bool is_known;
-    if (!is_known)
-        __real_mr_cores_get(&known);
-    is_known = true;
-    *out = known;
-}
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
 
 uint64_t __wrap_mr_mem_available(void);
 
 /* Each rank has another amount of free memory, always the same. */
 uint64_t __wrap_mr_mem_available(void) {
     return (uint64_t)(1 + the_world.current * 3 % WORLD_MAX_RANKS) << 30;
-}
-
-mr_status __real_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
-mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err);
-
-/* What the CPU computes, computed once. */
-mr_status __wrap_mr_digest_compute(mr_backend *be, const mr_backend *host, mr_digest *out, mr_err *err) {
-    static mr_digest known;
-    mr_status status = known.n > 0 ? MR_OK : __real_mr_digest_compute(be, host, &known, err);
-    *out = known;
-    return status;
 }
 
 mr_status __real_mr_grammars_open(mr_grammars *all, const uint8_t *packed, size_t n, mr_grammar_use **out, mr_err *err);
