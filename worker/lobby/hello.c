@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/lobby/hello.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,13 +68,32 @@ static mr_status look_at_file(mr_hello *h, const char *path) {
 }
 
 /* One thread is faster than several, because the programs of a digest are small. */
-static mr_status digest_cpu(mr_hello *h, mr_err *err) {
-    mr_digest d = {.n = 0};
+static mr_status compute_digest(mr_digest *out, mr_err *err) {
     mr_backend *be = NULL;
     mr_status status = mr_cpu_backend_create(&(mr_cpu_options){.n_threads = 1}, &be, err);
     if (status == MR_OK)
-        status = mr_digest_compute(be, NULL, &d, err);
+        status = mr_digest_compute(be, NULL, out, err);
     mr_backend_destroy(be);
+    return status;
+}
+
+/* What the CPU computes: computed once for all ranks of this process. */
+static mr_status get_digest(mr_digest *out, mr_err *err) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static mr_digest known[MR_ISA_COUNT];
+    mr_digest *digest = &known[mr_isa_detect()];
+    (void)pthread_mutex_lock(&lock);
+    mr_status status = digest->n > 0 ? MR_OK : compute_digest(digest, err);
+    if (status != MR_OK)
+        digest->n = 0;
+    *out = *digest;
+    (void)pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static mr_status add_digest(mr_hello *h, mr_err *err) {
+    mr_digest d;
+    mr_status status = get_digest(&d, err);
     for (int32_t i = 0; i < d.n; i++) {
         h->digest_of[i] = (uint32_t)d.parts[i].op << 8 | (uint32_t)d.parts[i].type;
         h->digest_bits[i] = d.parts[i].bits;
@@ -101,7 +121,7 @@ void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const
     h->message.memory_group = memory_group();
     if (model_path)
         h->message.model_path = (char *)(uintptr_t)model_path;
-    mr_status status = digest_cpu(h, &h->problem);
+    mr_status status = add_digest(h, &h->problem);
     if (problem) {
         h->problem = *problem;
         status = problem->status;

@@ -22,7 +22,7 @@ typedef struct mr_hello {
     mr_err problem;
 } mr_hello;
 
-/* Fills the message, which takes some 10 ms. The message points into h and to model_path. problem: why this rank cannot
+/* Fills the message, which takes some 10 ms the first time. The message points into h and to model_path. problem: why this rank cannot
  * take part; NULL: no problem is known. model_path may be NULL if there is a problem. An error becomes the status and
  * text of the message. A missing part of the model file is not an error: its bytes are 0 then. Without any part,
  * n_parts is 0. */
