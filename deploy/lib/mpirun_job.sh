@@ -110,13 +110,12 @@ on_hangup() {
     fi
 }
 
-# has_signal PID SET NUMBER: whether a signal is in a set of /proc/PID/status.
+# has_signal PID SET NUMBER: whether a signal is in a set of /proc/PID/status. The file is read to its end in one go:
+# where the process ends meanwhile, bash keeps what it has not used, and gives it to the next command that reads a file.
 has_signal() {
-    local key value=0
-    while read -r key value; do
-        [[ $key != "$2:" ]] || break
-    done 2>/dev/null <"/proc/$1/status" || return 1
-    ((0x${value:-0} & 1 << ($3 - 1)))
+    local text=''
+    IFS= read -r -d '' text 2>/dev/null <"/proc/$1/status" || true
+    [[ $text =~ $'\n'"$2:"[[:space:]]*([0-9a-f]+) ]] && ((0x${BASH_REMATCH[1]} & 1 << ($3 - 1)))
 }
 
 # A signal that somebody sent to mpirun waits there, blocked: it is passed on as if this script had got it. One for the

@@ -191,6 +191,20 @@ if [ -z "${1##*z*}" ] && [ -z "${2##MILLRACE_STATUS_FILE=*}" ] && mkdir "%s" 2>/
 exec %s "$@"
 """
 
+    def test_mpirun_ends_while_it_is_looked_at(self):
+        """What bash has read of it is not taken for the status of rank 0, which is read next."""
+        script = """set -euo pipefail; . %s/lib/mpirun_job.sh
+            echo 0 >"$1"
+            for ((i = 0; i < 100; i++)); do
+                sleep 0.003 & pid=$!
+                while kill -0 "$pid"; do ! has_signal "$pid" ShdPnd 15 || echo a signal; done 2>/dev/null
+                read -r answer <"$1"
+                [[ $answer == 0 ]] || echo "$answer"
+            done""" % os.path.dirname(WRAPPER)
+        done = subprocess.run(["bash", "-c", script, "x", os.path.join(self.folder, "status")], timeout=LIMIT_S,
+                              check=False, capture_output=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
     def test_signal_while_rank_0_is_looked_for(self):
         """It comes to rank 0, which ends in order, and takes longer than mpirun would wait. A stand-in for grep sends the
         signal in the middle of the search."""
