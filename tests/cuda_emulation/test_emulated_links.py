@@ -180,7 +180,7 @@ def is_alive(pid):
     try:
         with open("/proc/%d/stat" % pid, encoding="ascii") as f:
             return f.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the process may end between open and read
         return False
 
 

@@ -129,16 +129,6 @@ class Serve(Case):
             time.sleep(0.01)
         return threads
 
-    @staticmethod
-    def mpirun_pid(job):
-        with open("/proc/%d/task/%d/children" % (job.process.pid, job.process.pid), encoding="ascii") as f:
-            children = [int(word) for word in f.read().split()]
-        for pid in children:
-            with open("/proc/%d/comm" % pid, encoding="ascii") as f:
-                if f.read().strip() in ("mpirun", "prterun"):
-                    return pid
-        raise LookupError("there is no mpirun below the wrapper")
-
     def test_drain(self):
         """SIGTERM or SIGINT to the wrapper, or to mpirun: answers come to their end, then the job does."""
         for recovery in (["--no-recovery"], []):
@@ -147,7 +137,7 @@ class Serve(Case):
                 job, port = self.start_server(*recovery)
                 found = []
                 threads = self.stream(port, 16, 150, found)
-                os.kill(self.mpirun_pid(job) if to_mpirun else job.process.pid, number)
+                os.kill(job.mpirun_pid() if to_mpirun else job.process.pid, number)
                 for thread in threads:
                     thread.join()
                 done = job.wait(LIMIT_S)
@@ -188,7 +178,7 @@ class Serve(Case):
         """It is killed, and what it would have removed is."""
         for recovery in (["--no-recovery"], []):
             job, _ = self.start_server(*recovery)
-            kill(self.mpirun_pid(job), signal.SIGSTOP)
+            kill(job.mpirun_pid(), signal.SIGSTOP)
             begin = time.monotonic()
             job.process.send_signal(signal.SIGTERM)
             done = job.wait(LIMIT_S)

@@ -288,11 +288,7 @@ class Restarts(Case):
         line = b"-"
         while line and b"rank 0 is process" not in line:
             line = job.process.stderr.readline()
-        with open("/proc/%d/task/%d/children" % (job.process.pid, job.process.pid), encoding="ascii") as f:
-            for child in f.read().split():
-                with open("/proc/%s/comm" % child, encoding="ascii") as name:
-                    if name.read() == "mpirun\n":
-                        os.kill(int(child), signal.SIGKILL)
+        os.kill(job.mpirun_pid(), signal.SIGKILL)
         while line and b"starts again" not in line:
             line = job.process.stderr.readline()
         job.process.send_signal(signal.SIGTERM)

@@ -16,6 +16,7 @@ As a program, over two hosts of which the second has another file in place of th
     tests/support/hosts.py --hosts 2 --replace b:/tmp/m.gguf=/tmp/other.gguf mpirun -n 2 millrace generate /tmp/m.gguf
 """
 import argparse
+import contextlib
 import glob
 import os
 import shlex
@@ -303,6 +304,16 @@ class Job:
                     return pid
             time.sleep(0.02)
         raise TimeoutError("rank %d does not run" % rank)
+
+    def mpirun_pid(self):
+        """The process of mpirun below a wrapper. Beside it the wrapper has programs that end at any moment."""
+        with open("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid), encoding="ascii") as f:
+            children = [int(word) for word in f.read().split()]
+        for pid in children:
+            with contextlib.suppress(OSError), open("/proc/%d/comm" % pid, encoding="ascii") as f:
+                if f.read().strip() in ("mpirun", "prterun"):
+                    return pid
+        raise LookupError("there is no mpirun below the wrapper")
 
     def left(self, patience=5):
         """What still lives of the job after a while, as pids, and then ends it."""
