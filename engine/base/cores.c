@@ -28,8 +28,8 @@ void cores_of_topology(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, 
     hwloc_bitmap_free(own);
 }
 
-/* The topology of this machine; NULL: hwloc finds none. It is kept, because hwloc loads plugins with each one, and their
- * libraries (of GPUs, of X11) take longer than all that a small job does. */
+/* The topology of this machine; NULL: hwloc finds none. It is kept, because hwloc loads plugins with each topology, and
+ * their libraries (of GPUs, of X11) take longer than all that a small job does. */
 static hwloc_topology_t machine;
 
 static void load_machine(void) {

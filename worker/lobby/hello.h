@@ -22,10 +22,10 @@ typedef struct mr_hello {
     mr_err problem;
 } mr_hello;
 
-/* Fills the message, which takes some 10 ms the first time. The message points into h and to model_path. problem: why this rank cannot
- * take part; NULL: no problem is known. model_path may be NULL if there is a problem. An error becomes the status and
- * text of the message. A missing part of the model file is not an error: its bytes are 0 then. Without any part,
- * n_parts is 0. */
+/* Fills the message, which takes some 10 ms the first time in a process. The message points into h and to model_path.
+ * problem: why this rank cannot take part; NULL: no problem is known. model_path may be NULL if there is a problem. An
+ * error becomes the status and text of the message. A missing part of the model file is not an error: its bytes are 0
+ * then. Without any part, n_parts is 0. */
 void mr_hello_fill(mr_hello *h, const char *model_path, int32_t n_threads, const mr_err *problem);
 /* Adds the hashes of the parts of the file at model_path, which reads and hashes all their bytes unless the folder
  * cache_dir (as in mr_cache_dir_make) has the hashes already. Does nothing after an error or without parts. */

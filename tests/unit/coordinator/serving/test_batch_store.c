@@ -1,6 +1,8 @@
 /* OpenAI's Files and Batches over a folder: uploads, finished batches, cancelled batches, batches that are
- * unfinished at a restart, and invalid requests. tests/support/fake_api.c answers the calls. */
+ * unfinished at a restart, a folder that is away, and invalid requests. tests/support/fake_api.c answers the calls. */
 // SPDX-License-Identifier: Apache-2.0
+#include "engine/base/clock.h"
+#include "tests/support/test_log.h"
 #include "tests/unit/coordinator/serving/test_batch_store_rig.h"
 
 static void check_output(const json_t *batch, int n_lines) {
@@ -200,11 +202,37 @@ static void test_wrong_requests(void **state) {
     store_stop();
 }
 
+/* The folder cannot be listed for a while, as where a network's disk is away: the thread of batches lives on. */
+static void test_a_folder_that_is_away(void **state) {
+    (void)state;
+    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], away[100];
+    test_log log;
+    store_start(0, false);
+    upload("a prompt\n", file);
+    create(file, id);
+    snprintf(away, sizeof away, "%s-away", folder);
+    assert_int_equal(rename(folder, away), 0);
+    test_log_begin(&log);
+    store_work();
+    int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
+    while (lseek(log.fd, 0, SEEK_END) == 0 && mr_clock_now_ns() < until)
+        usleep(1000);
+    assert_int_equal(rename(away, folder), 0);
+    json_decref(wait_for(id, "completed"));
+    test_log_end(&log);
+    expect_says(log.text, "it is tried again");
+    store_stop();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_batch),     cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_restart),   cmocka_unit_test(test_malformed_objects),
-        cmocka_unit_test(test_half_made), cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_malformed_objects),
+        cmocka_unit_test(test_half_made),
+        cmocka_unit_test(test_wrong_requests),
+        cmocka_unit_test(test_a_folder_that_is_away),
     };
     return cmocka_run_group_tests(tests, store_setup, store_teardown);
 }

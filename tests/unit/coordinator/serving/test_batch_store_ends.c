@@ -10,7 +10,6 @@
 #include "coordinator/serving/batch/batch_store_internal.h"
 #include "engine/base/clock.h"
 #include "engine/base/mem.h"
-#include "tests/support/test_log.h"
 #include "tests/unit/coordinator/serving/test_batch_store_rig.h"
 
 /* For /v1/completions. The fake API refuses a prompt that contains "refuse". */
@@ -18,6 +17,14 @@
     "{\"custom_id\": \"" id "\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {\"prompt\": \"" prompt \
     "\"}}\n"
 #define CHAT(id) "{\"custom_id\": \"" id "\", \"url\": \"/v1/chat/completions\", \"body\": {\"messages\": []}}\n"
+
+/* The object of a batch as it stands on the disk. */
+static json_t *stored_batch(const char *id) {
+    json_t *stored = NULL;
+    mr_err err;
+    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    return stored;
+}
 
 /* What the lines of the two files are. */
 typedef struct tally {
@@ -337,39 +344,15 @@ static void test_a_batch_that_waits_for_the_disk(void **state) {
     }
 }
 
-/* The folder cannot be listed for a while, as where a network's disk is away: the thread of batches lives on. */
-static void test_a_folder_that_is_away(void **state) {
-    (void)state;
-    char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], away[100];
-    test_log log;
-    store_start(0, false);
-    upload(LINE("a", "one"), file);
-    create(file, id);
-    snprintf(away, sizeof away, "%s-away", folder);
-    assert_int_equal(rename(folder, away), 0);
-    test_log_begin(&log);
-    store_work();
-    int64_t until = mr_clock_now_ns() + 60 * MR_NS_PER_S;
-    while (lseek(log.fd, 0, SEEK_END) == 0 && mr_clock_now_ns() < until)
-        usleep(1000);
-    assert_int_equal(rename(away, folder), 0);
-    json_decref(wait_for(id, "completed"));
-    test_log_end(&log);
-    expect_says(log.text, "it is tried again");
-    store_stop();
-}
-
 /* While the two files are written, clients still see the counts and no files. A pipe holds the first file up; then its
  * sync fails, as on a bad disk, and the files are written again. */
 static void test_counts_while_files_are_written(void **state) {
     (void)state;
     char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200], rest[4096];
-    mr_err err;
-    json_t *stored = NULL;
     store_start(0, false);
     upload(LINE("a", "one") LINE("b", "refuse") LINE("c", "two"), file);
     create(file, id);
-    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    json_t *stored = stored_batch(id);
     path_in_folder(text_at(stored, "output_file_id"), ".new", path);
     json_decref(stored);
     assert_int_equal(mkfifo(path, 0600), 0);
@@ -433,12 +416,10 @@ static void test_full_disk(void **state) {
                 {"id", ".json.new"}};
     for (size_t i = 0; i < sizeof FULL / sizeof *FULL; i++) {
         char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
-        mr_err err;
-        json_t *stored = NULL;
         store_start(0, false);
         upload(LINE("a", "one") LINE("b", "refuse"), file);
         create(file, id);
-        expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+        json_t *stored = stored_batch(id);
         path_in_folder(text_at(stored, FULL[i].key), FULL[i].ending, path);
         json_decref(stored);
         assert_int_equal(symlink("/dev/full", path), 0); /* the failed attempt removes it */
@@ -500,14 +481,13 @@ static void test_earlier_version(void **state) {
     enum { N = 300 };
     char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], journal[200], output[200];
     mr_text_buf lines = many_lines(N);
-    json_t *stored = NULL;
     mr_err err;
     store_start(3000, true);
     upload(lines.data, file);
     create(file, id);
     wait_for_count(id, "completed", 20);
     store_stop();
-    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    json_t *stored = stored_batch(id);
     path_in_folder(id, ".journal", journal);
     path_in_folder(text_at(stored, "output_file_id"), "", output);
     assert_int_equal(rename(journal, output), 0);
@@ -528,12 +508,12 @@ static void test_earlier_version(void **state) {
 static void test_empty_file_of_earlier_version(void **state) {
     (void)state;
     char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], name[100];
-    json_t *stored = NULL, *object;
+    json_t *object;
     mr_err err;
     store_start(0, false);
     upload("{bad\n", file);
     create(file, id);
-    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    json_t *stored = stored_batch(id);
     const char *output = text_at(stored, "output_file_id");
     write_in_folder(output, "");
     object = batch_file_object(output, mr_str_from("results.jsonl"), mr_str_from("batch_output"), 0);
@@ -556,7 +536,6 @@ static void test_empty_file_of_earlier_version(void **state) {
 static void test_no_memory(void **state) {
     (void)state;
     char file[BATCH_ID_BYTES], id[BATCH_ID_BYTES], path[200];
-    json_t *stored = NULL;
     mr_err err;
     mr_text_buf lines = many_lines(2000);
     store_start(3000, true);
@@ -564,7 +543,7 @@ static void test_no_memory(void **state) {
     create(file, id);
     wait_for_count(id, "completed", 3);
     store_stop();
-    expect_ok(batch_object_load(folder, id, &stored, &err), &err);
+    json_t *stored = stored_batch(id);
     mr_status status = MR_E_NO_MEMORY;
     int64_t at = 0;
     for (; status != MR_OK; at++) {
@@ -595,7 +574,6 @@ int main(void) {
         cmocka_unit_test(test_changed_journal),
         cmocka_unit_test(test_changed_files),
         cmocka_unit_test(test_a_batch_that_waits_for_the_disk),
-        cmocka_unit_test(test_a_folder_that_is_away),
         cmocka_unit_test(test_counts_while_files_are_written),
         cmocka_unit_test(test_failures_before_restart),
         cmocka_unit_test(test_full_disk),
