@@ -227,17 +227,22 @@ kill_ranks() {
 } 2>/dev/null
 
 # Where mpirun itself does not end. Its daemons on other hosts end with their ranks when they lose it. It is waited for
-# here, where bash cannot tell the user that it was killed. Its folder has one name with Open MPI 4 and another with 5;
-# the shared memory of 5 stays, because its name is not known here.
+# here, where bash cannot tell the user that it was killed.
 kill_job() {
-    local temporary=${TMPDIR:-/tmp} memory=${OMPI_MCA_btl_vader_backing_directory:-/dev/shm}
     find_children
     kill -KILL "$mpirun" || true
     wait "$mpirun" || status=$?
-    kill_children
-    rm -rf "$temporary/ompi.$(hostname).$EUID/pid.$mpirun" "$temporary/ompi.$mpirun"
-    rmdir "$temporary/ompi.$(hostname).$EUID" || true
-    [[ ! $job_id ]] || rm -f "$memory/vader_segment.$(hostname).$EUID.$(printf %x "$job_id")."*
+} 2>/dev/null
+
+# What mpirun leaves where a signal has ended it, as when 4.1 crashes at its end. Its folder has one name with Open MPI
+# 4 and another with 5; the shared memory of 5 stays, because its name is not known here.
+remove_files() {
+    local temporary=${TMPDIR:-/tmp} memory=${OMPI_MCA_btl_vader_backing_directory:-/dev/shm} host
+    host=$(this_host)
+    host=${host%%.*}.$EUID
+    rm -rf "$temporary/ompi.$host/pid.$mpirun" "$temporary/ompi.$mpirun"
+    rmdir "$temporary/ompi.$host" || true
+    [[ ! $job_id ]] || rm -f "$memory/vader_segment.$host.$(printf %x "$job_id")."*
 } 2>/dev/null
 
 # An ssh to a lost host outlives mpirun, and keeps its standard output open.
@@ -348,8 +353,9 @@ run_job() {
         watch_job
         ((status)) || wait "$mpirun" || status=$?
     } 2>/dev/null
-    mpirun='' # another process may have its number now
     kill_children
+    ((status <= 128)) || remove_files
+    mpirun='' # another process may have its number now
     end_output
     take_signals
     ! find_output_error || [[ $failed == yes ]] || say_output_error

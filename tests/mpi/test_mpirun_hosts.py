@@ -277,7 +277,10 @@ class ThisHost(Case):
                 self.assertIn("error: mpirun itself was ended by signal %d, %s, before a rank has started\nhint: "
                               % (number, name), done[2])
                 self.assertNotIn("a rank was killed", done[2])
-        done = self.run_wrapper("--host", "node1", env={"FAKE_END": "kill -SEGV $$"})
+        # It has made a folder, which would stay.
+        left = "mkdir -p $TMPDIR/ompi.%s.%d/pid.$$/0; kill -SEGV $$" % (socket.gethostname().split(".")[0], os.getuid())
+        done = self.run_wrapper("--host", "node1", env={"FAKE_END": left})
+        self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("ompi.")], [])
         self.assertIn("SEGV, and no rank is known to have started", done[2])
         # A rank that a signal has ended is another matter: mpirun says so.
         rule = "-" * 70
