@@ -29,7 +29,7 @@ void cores_of_topology(hwloc_topology_t topology, hwloc_const_bitmap_t allowed, 
 }
 
 /* The topology of this machine; NULL: hwloc finds none. It is kept, because hwloc loads plugins with each topology, and
- * their libraries (of GPUs, of X11) take longer than all that a small job does. */
+ * libraries of GPUs and of X11 with them. */
 static hwloc_topology_t machine;
 
 static void load_machine(void) {
