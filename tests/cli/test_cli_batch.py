@@ -13,7 +13,8 @@ import cli
 
 # Of the batch that is killed ten times: 10000 in the record of what must hold, fewer in the daily test.
 N_KILLED = int(os.environ.get("MILLRACE_TEST_BATCH_LINES", 300 // int(os.environ.get("MILLRACE_TEST_SHARE", "1"))))
-N_CHANGED = 250 if os.environ.get("MILLRACE_TEST_SANITIZER") else 3000  # of a batch whose input changes as it runs
+# Lines of a batch whose input changes as it runs, and tokens of an answer that is under way when something happens.
+N_CHANGED, N_LONG = (250, 50) if os.environ.get("MILLRACE_TEST_SANITIZER") else (3000, 200)
 
 
 def request(number, url="/v1/completions", **body):
@@ -98,7 +99,7 @@ class Batch(cli.Case):
         self.assertEqual({r["custom_id"]: text_of(r) for r in got}, want, f"seed {seed}")
 
     def test_interrupt(self):
-        lines = [request(i, max_tokens=200, ignore_eos=True) for i in range(400)]
+        lines = [request(i, max_tokens=N_LONG, ignore_eos=True) for i in range(400)]
         command = self.batch(lines, "interrupt")
         out = self.path("interrupt.out")
         with subprocess.Popen([cli.BIN, *command], stderr=subprocess.PIPE, env=cli.environment()) as p:
@@ -145,7 +146,7 @@ class Batch(cli.Case):
                 os.remove(out)
 
     def test_changed_output(self):
-        lines = [request(i, max_tokens=200, ignore_eos=True) for i in range(300)]
+        lines = [request(i, max_tokens=N_LONG, ignore_eos=True) for i in range(300)]
         for how, words in ((os.remove, "was removed"), (lambda out: os.replace(self.file("other", ""), out),
                             "was replaced by another file"),
                            (lambda out: os.truncate(out, 10), "was changed by another program")):
